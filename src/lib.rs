@@ -1,0 +1,1 @@
+//! Exact rate limiting for tower, axum, hyper and tonic services.
