@@ -1,0 +1,104 @@
+//! The token bucket, as a debt that refilling pays off.
+
+use super::{Terms, tick_shift, ticks};
+
+/// The debt as of a time. A unit owes one window's length in ticks, and every tick of time pays off as many
+/// as the rate has units per window: whole numbers, whatever the rate.
+///
+/// One unit's worth depends on the window alone, which belongs to the counter's identity, so a changed rate or
+/// burst reads the same debt: what was used stays used. (The tick's length can change with the quota; the
+/// debt is then rounded up to the strict side.)
+///
+/// Only a charge writes what has been paid off since, so that a denial under one quota cannot change an
+/// answer under the next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bucket {
+    at: u64,
+    debt: u64,
+    shift: u32,
+}
+
+impl Bucket {
+    /// The debt at `now`, capped to the capacity: what was paid off up to then is taken off.
+    fn level(&self, terms: &Terms, now: u64) -> Self {
+        let shift = tick_shift(terms.capacity.max(terms.rate), terms.window);
+        let unit = ticks(terms.window, shift);
+        let cap = terms.capacity * unit;
+        let debt = if self.shift == shift {
+            self.debt.min(cap)
+        } else {
+            let old_unit = ticks(terms.window, self.shift);
+            let (units, part) = (self.debt / old_unit, self.debt % old_unit);
+            (units.min(terms.capacity) * unit + u64::from(part > 0) * unit).min(cap)
+        };
+        let elapsed = now.saturating_sub(self.at) >> shift;
+        if elapsed >= debt.div_ceil(terms.rate) {
+            return Self {
+                at: now,
+                debt: 0,
+                shift,
+            };
+        }
+        Self {
+            at: self.at + (elapsed << shift),
+            debt: debt - elapsed * terms.rate,
+            shift,
+        }
+    }
+
+    fn unit(&self, terms: &Terms) -> u64 {
+        ticks(terms.window, self.shift)
+    }
+
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+        if terms.from_another_clock(self.at, now) {
+            self.at = now;
+        }
+    }
+
+    pub(super) fn free(&self, terms: &Terms, now: u64) -> u64 {
+        let level = self.level(terms, now);
+        terms.capacity - level.debt.div_ceil(level.unit(terms))
+    }
+
+    pub(super) fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
+        let level = self.level(terms, now);
+        let excess = level.debt - (terms.capacity - cost) * level.unit(terms);
+        level.at + (excess.div_ceil(terms.rate) << level.shift)
+    }
+
+    pub(super) fn full_at(&self, terms: &Terms, now: u64) -> u64 {
+        let level = self.level(terms, now);
+        level.at + (level.debt.div_ceil(terms.rate) << level.shift)
+    }
+
+    pub(super) fn tail(&self, _terms: &Terms) -> u64 {
+        0
+    }
+
+    pub(super) fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+        let level = self.level(terms, now);
+        let owed = units.min(terms.capacity) * level.unit(terms);
+        *self = Self {
+            at: if stamp > now || level.debt == 0 {
+                level.at.max(stamp)
+            } else {
+                level.at
+            },
+            debt: (level.debt + owed).min(terms.capacity * level.unit(terms)),
+            shift: level.shift,
+        };
+    }
+
+    pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+        let level = self.level(terms, now);
+        let owed = units.min(terms.capacity) * level.unit(terms);
+        // What refilling may have paid off since is not given back a second time.
+        let elapsed = ticks(now.saturating_sub(stamp), level.shift);
+        let paid = elapsed.min(owed.div_ceil(terms.rate)) * terms.rate;
+        *self = Self {
+            debt: level.debt - owed.saturating_sub(paid).min(level.debt),
+            ..level
+        };
+    }
+}

@@ -1,0 +1,106 @@
+//! The sliding counter: two windows, the earlier one weighted by what the sliding window still covers of it.
+
+use super::{Terms, tick_shift, ticks};
+use crate::quota::MAX_UNITS;
+
+/// Units of two neighbouring windows, which begin at multiples of the window's length.
+///
+/// With R of the sliding window still in the previous window, `current + ⌈previous × R / W⌉` must stay within
+/// the limit. That assumes an even spread, so a burst at the end of one window and another before the end of
+/// the next can reach just under twice the limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counter {
+    index: u64,
+    current: u64,
+    previous: u64,
+}
+
+impl Counter {
+    fn start(&self, terms: &Terms) -> u64 {
+        self.index * terms.window
+    }
+
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+        let index = now / terms.window;
+        if index > self.index {
+            self.roll(index);
+        } else if terms.from_another_clock(self.start(terms), now) {
+            self.index = index;
+        }
+    }
+
+    fn roll(&mut self, index: u64) {
+        self.previous = if index == self.index + 1 { self.current } else { 0 };
+        self.current = 0;
+        self.index = index;
+    }
+
+    /// What `units` of the window before weigh when `rest` of the sliding window still lies in it.
+    fn weighted(units: u64, rest: u64, terms: &Terms) -> u64 {
+        let shift = tick_shift(units.max(terms.capacity), terms.window);
+        (units * ticks(rest, shift))
+            .div_ceil(terms.window >> shift)
+            .min(units)
+    }
+
+    /// The longest rest at which `units` of the window before weigh no more than `room`.
+    fn longest_rest(units: u64, room: u64, terms: &Terms) -> u64 {
+        if units <= room {
+            return terms.window;
+        }
+        let shift = tick_shift(units.max(terms.capacity), terms.window);
+        ((room * (terms.window >> shift) / units) << shift).min(terms.window)
+    }
+
+    pub(super) fn free(&self, terms: &Terms, now: u64) -> u64 {
+        let elapsed = now.saturating_sub(self.start(terms));
+        let used = self.current + Self::weighted(self.previous, terms.window - elapsed, terms);
+        terms.capacity.saturating_sub(used)
+    }
+
+    pub(super) fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
+        let room = terms.capacity - cost;
+        let end = self.start(terms) + terms.window;
+        let earliest = if self.current <= room {
+            end - Self::longest_rest(self.previous, room - self.current, terms)
+        } else {
+            end + terms.window - Self::longest_rest(self.current, room, terms)
+        };
+        earliest.max(now)
+    }
+
+    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
+        let windows = match (self.previous, self.current) {
+            (0, 0) => return 0,
+            (_, 0) => 1,
+            _ => 2,
+        };
+        self.start(terms) + windows * terms.window
+    }
+
+    pub(super) fn tail(&self, terms: &Terms) -> u64 {
+        self.start(terms)
+    }
+
+    pub(super) fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        let index = stamp / terms.window;
+        if index > self.index {
+            self.roll(index);
+        }
+        self.current = (self.current + units).min(MAX_UNITS);
+    }
+
+    pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        let index = stamp / terms.window;
+        let count = if index == self.index {
+            &mut self.current
+        } else if index + 1 == self.index {
+            &mut self.previous
+        } else {
+            return;
+        };
+        if *count >= units {
+            *count -= units;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The fixed window: one counter, set back at each window's beginning.
+
+use super::Terms;
+use crate::quota::MAX_UNITS;
+
+/// The units of one window. Window `i` ends at `i` × W + offset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fixed {
+    index: u64,
+    count: u64,
+}
+
+impl Fixed {
+    fn index_at(terms: &Terms, time: u64) -> u64 {
+        (time + terms.window - terms.offset) / terms.window
+    }
+
+    fn end(&self, terms: &Terms) -> u64 {
+        self.index * terms.window + terms.offset
+    }
+
+    fn start(&self, terms: &Terms) -> u64 {
+        self.end(terms).saturating_sub(terms.window)
+    }
+
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+        let index = Self::index_at(terms, now);
+        if index > self.index {
+            *self = Self { index, count: 0 };
+        } else if terms.from_another_clock(self.start(terms), now) {
+            self.index = index;
+        }
+    }
+
+    pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {
+        terms.capacity.saturating_sub(self.count)
+    }
+
+    pub(super) fn earliest(&self, terms: &Terms, _now: u64, _cost: u64) -> u64 {
+        self.end(terms)
+    }
+
+    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
+        if self.count > 0 { self.end(terms) } else { 0 }
+    }
+
+    pub(super) fn tail(&self, terms: &Terms) -> u64 {
+        self.start(terms)
+    }
+
+    pub(super) fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        let index = Self::index_at(terms, stamp);
+        if index > self.index {
+            *self = Self { index, count: 0 };
+        }
+        self.count = (self.count + units).min(MAX_UNITS);
+    }
+
+    pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        if Self::index_at(terms, stamp) == self.index && self.count >= units {
+            self.count -= units;
+        }
+    }
+}

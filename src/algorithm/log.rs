@@ -1,0 +1,85 @@
+//! The sliding window as an exact log: one time per unit.
+
+use std::collections::VecDeque;
+
+use super::Terms;
+use crate::quota::MAX_LOG_UNITS;
+
+/// The times at which the units in the window were charged, in order.
+///
+/// A unit charged at `t` counts in (`t` − W, `t`] of every later check, that is while `now` < `t` + W.
+/// No more than [`MAX_LOG_UNITS`] are kept: older ones cannot change an answer, as no limit is higher.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    times: VecDeque<u64>,
+}
+
+impl Log {
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+        let Some(&oldest) = self.times.front() else { return };
+        // Units in one log were charged within one window of each other, so the oldest tells of another
+        // clock for all of them that can hold a client longer than two windows.
+        if terms.from_another_clock(oldest, now) {
+            self.times.iter_mut().for_each(|time| *time = now);
+        } else if oldest + terms.window <= now {
+            let expired = self.times.partition_point(|time| time + terms.window <= now);
+            self.times.drain(..expired);
+        }
+    }
+
+    pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {
+        terms.capacity.saturating_sub(self.len())
+    }
+
+    pub(super) fn earliest(&self, terms: &Terms, _now: u64, cost: u64) -> u64 {
+        let to_leave = (self.len() + cost - terms.capacity) as usize;
+        self.times[to_leave - 1] + terms.window
+    }
+
+    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
+        self.times.back().map_or(0, |newest| newest + terms.window)
+    }
+
+    pub(super) fn tail(&self, _terms: &Terms) -> u64 {
+        self.times.back().copied().unwrap_or(0)
+    }
+
+    pub(super) fn charge(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        let units = units.min(MAX_LOG_UNITS) as usize;
+        let excess = (self.times.len() + units).saturating_sub(MAX_LOG_UNITS as usize);
+        self.times.drain(..excess);
+        self.times.extend(std::iter::repeat_n(stamp, units));
+    }
+
+    pub(super) fn give_back(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        let first = self.times.partition_point(|&time| time < stamp);
+        let end = self.times.partition_point(|&time| time <= stamp);
+        if (end - first) as u64 >= units {
+            self.times.drain(first..first + units as usize);
+        }
+    }
+
+    pub(crate) fn times(&self) -> impl Iterator<Item = u64> {
+        self.times.iter().copied()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.times.len() as u64
+    }
+
+    /// Units that fit before the log must grow.
+    pub(crate) fn room(&self) -> u64 {
+        (self.times.capacity() - self.times.len()) as u64
+    }
+
+    /// Bytes that `units` take.
+    pub(crate) fn bytes(units: u64) -> usize {
+        units.min(MAX_LOG_UNITS) as usize * size_of::<u64>()
+    }
+
+    /// Reserves room for `units` in all.
+    pub(crate) fn set_capacity(&mut self, units: u64) {
+        self.times
+            .reserve_exact((units as usize).saturating_sub(self.times.len()));
+    }
+}

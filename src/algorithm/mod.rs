@@ -1,0 +1,185 @@
+//! The algorithms as pure integer arithmetic: no clock, no I/O, no allocation but a log's.
+//!
+//! Times are microseconds of the store's clock. Every intermediate value is an integer below 2⁵³, so that the
+//! same formulas are exact in a script whose only number is a double. One rule keeps products below that: where
+//! units × window would reach 2⁵², time is counted in ticks of 2ᵏ µs, for the smallest k that suffices, each
+//! rounded to the strict side ([`tick_shift`]).
+//!
+//! Every state follows the same steps: [`State::repair`], then questions ([`State::free`],
+//! [`State::earliest`], [`State::full_at`]), then at most one change ([`State::charge`],
+//! [`State::give_back`]). Repairing drops what has left the window and clamps what another clock wrote; it
+//! never changes an answer. Questions and changes expect a repaired state and the same `now`.
+
+mod bucket;
+mod counter;
+mod fixed;
+mod log;
+mod slots;
+
+use self::bucket::Bucket;
+use self::counter::Counter;
+use self::fixed::Fixed;
+pub(crate) use self::log::Log;
+pub(crate) use self::slots::Slots;
+use crate::quota::{Kind, Layout, MAX_UNITS, Phase, Quota};
+
+/// Times are clamped to this (the year 2112), which leaves room for the longest window below 2⁵³.
+pub(crate) const MAX_TIME: u64 = 1 << 52;
+
+const PRODUCT_BOUND: u64 = 1 << 52;
+
+/// A quota as the arithmetic needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) layout: Layout,
+    /// Units that fit at once: the limit, or a bucket's burst.
+    pub(crate) capacity: u64,
+    /// Units per window: the limit, or a bucket's rate.
+    pub(crate) rate: u64,
+    pub(crate) window: u64,
+    /// Where fixed windows begin, less than the window.
+    pub(crate) offset: u64,
+}
+
+impl Terms {
+    /// `key_hash` places the windows of a quota that is phased per key. `None` if unlimited.
+    pub(crate) fn new(quota: &Quota, key_hash: impl FnOnce() -> u64) -> Option<Self> {
+        let layout = quota.layout()?;
+        let window = quota.window_micros();
+        Some(Self {
+            layout,
+            capacity: quota.limit()?,
+            rate: quota.units_per_window(),
+            window,
+            offset: match quota.kind() {
+                Kind::Fixed(Phase::Utc(offset)) => offset,
+                Kind::Fixed(Phase::PerKey) => key_hash() % window,
+                _ => 0,
+            },
+        })
+    }
+
+    /// How far ahead of the clock an entry may lie: more is from another clock.
+    fn slack(&self) -> u64 {
+        self.window.min(1_000_000)
+    }
+
+    fn from_another_clock(&self, time: u64, now: u64) -> bool {
+        time > now + self.slack()
+    }
+}
+
+/// The k of the tick rule: time counts in ticks of 2ᵏ µs.
+fn tick_shift(units: u64, window: u64) -> u32 {
+    let mut shift = 0;
+    while units.saturating_mul(ticks(window, shift)) >= PRODUCT_BOUND {
+        shift += 1;
+    }
+    shift
+}
+
+/// `time` in ticks of 2^`shift` µs, rounded up.
+fn ticks(time: u64, shift: u32) -> u64 {
+    (time + (1 << shift) - 1) >> shift
+}
+
+/// What is known of one counter.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    Log(Log),
+    Slots(Slots),
+    Counter(Counter),
+    Fixed(Fixed),
+    Bucket(Bucket),
+}
+
+macro_rules! each {
+    ($state:expr, $inner:ident => $do:expr) => {
+        match $state {
+            State::Log($inner) => $do,
+            State::Slots($inner) => $do,
+            State::Counter($inner) => $do,
+            State::Fixed($inner) => $do,
+            State::Bucket($inner) => $do,
+        }
+    };
+}
+
+impl State {
+    /// The state of a counter that was never charged.
+    pub(crate) fn new(terms: &Terms) -> Self {
+        match terms.layout {
+            Layout::Log => Self::Log(Log::default()),
+            Layout::Slots(slots) => Self::Slots(Slots::new(slots)),
+            Layout::Counter => Self::Counter(Counter::default()),
+            Layout::Fixed(_) => Self::Fixed(Fixed::default()),
+            Layout::Bucket => Self::Bucket(Bucket::default()),
+        }
+    }
+
+    /// Drops what has left the window and clamps what another clock wrote: times more than the slack ahead
+    /// of `now`.
+    pub(crate) fn repair(&mut self, terms: &Terms, now: u64) {
+        each!(self, state => state.repair(terms, now));
+    }
+
+    /// Units that may be charged at `now`.
+    pub(crate) fn free(&self, terms: &Terms, now: u64) -> u64 {
+        each!(self, state => state.free(terms, now))
+    }
+
+    /// The first time from `now` on at which `cost` units fit if nothing else is charged; `None` if never.
+    pub(crate) fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> Option<u64> {
+        if terms.capacity == 0 || cost > terms.capacity {
+            return None;
+        }
+        if cost == 0 || cost <= self.free(terms, now) {
+            return Some(now);
+        }
+        Some(each!(self, state => state.earliest(terms, now, cost)))
+    }
+
+    /// The first time from `now` on at which nothing is left of what was charged.
+    pub(crate) fn full_at(&self, terms: &Terms, now: u64) -> u64 {
+        each!(self, state => state.full_at(terms, now)).max(now)
+    }
+
+    /// The earliest time that may stamp the next charge: states stay sorted by time.
+    pub(crate) fn tail(&self, terms: &Terms) -> u64 {
+        each!(self, state => state.tail(terms))
+    }
+
+    /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and [`Self::tail`].
+    pub(crate) fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+        if units > 0 {
+            each!(self, state => state.charge(terms, now, stamp, units.min(MAX_UNITS)));
+        }
+    }
+
+    /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
+    /// window, not what a bucket has refilled since.
+    pub(crate) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+        if units > 0 {
+            each!(self, state => state.give_back(terms, now, stamp, units));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c12_the_tick_rule_is_the_smallest_that_keeps_products_exact() {
+        let year = 366 * 24 * 3_600 * 1_000_000;
+        assert_eq!(tick_shift(100, 60_000_000), 0);
+        assert_eq!(tick_shift(1_000_000, 3_600_000_000), 0);
+        assert_eq!(tick_shift(MAX_UNITS, 1_000), 0);
+        for (units, window) in [(MAX_UNITS, year), (MAX_UNITS, 60_000_000), (1 << 20, year)] {
+            let shift = tick_shift(units, window);
+            assert!(shift > 0);
+            assert!(u128::from(units) * u128::from(ticks(window, shift)) < 1 << 52);
+            assert!(u128::from(units) * u128::from(ticks(window, shift - 1)) >= 1 << 52);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Policies.
+
+mod name;
+
+pub use self::name::{PolicyName, PolicyNameError};

@@ -1,0 +1,103 @@
+//! The names of policies.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The name of a policy: what separates its counters from other policies' and what clients see in
+/// `RateLimit-Policy`. 1 to 64 ASCII letters, digits and `-`, `_`, `.`, `/` or `:`. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicyName(Arc<str>);
+
+impl PolicyName {
+    const MAX: usize = 64;
+
+    /// Checks a name.
+    ///
+    /// # Errors
+    ///
+    /// If it is empty, longer than 64 bytes or has another character.
+    pub fn new(name: impl Into<Arc<str>>) -> Result<Self, PolicyNameError> {
+        let name = name.into();
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_./:".contains(&b);
+        if name.is_empty() || name.len() > Self::MAX || !name.bytes().all(allowed) {
+            return Err(PolicyNameError(name.chars().take(80).collect()));
+        }
+        Ok(Self(name))
+    }
+
+    /// The name's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<str> for PolicyName {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl TryFrom<&str> for PolicyName {
+    type Error = PolicyNameError;
+
+    fn try_from(name: &str) -> Result<Self, Self::Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for PolicyName {
+    type Error = PolicyNameError;
+
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        Self::new(name)
+    }
+}
+
+/// Why a text is not the name of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyNameError(String);
+
+impl fmt::Display for PolicyNameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` does not name a policy: use 1 to {} letters, digits, `-`, `_`, `.`, `/` or `:`",
+            self.0.escape_debug(),
+            PolicyName::MAX
+        )
+    }
+}
+
+impl std::error::Error for PolicyNameError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        for good in ["login", "100-per-60s", "v1/users:read_all.x"] {
+            assert_eq!(
+                PolicyName::new(good).map(|name| name.to_string()),
+                Ok(good.to_owned())
+            );
+        }
+        for bad in ["", "a b", "a\"b", "é", "{x}", &"x".repeat(65)] {
+            let error = PolicyName::new(bad).expect_err(bad).to_string();
+            assert!(error.contains("use 1 to 64 letters"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Quotas in words: `100 per minute`, `10/s burst 20`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::error::ParseErrorKind;
+use super::{Kind, MAX_SLOTS, ParseQuotaError, Phase, Quota, QuotaError, Rate};
+
+/// Units of time with their length in microseconds and the words for them, the written one first.
+const UNITS: [(u64, &[&str]); 6] = [
+    (86_400_000_000, &["day", "days", "d"]),
+    (3_600_000_000, &["hour", "hours", "h", "hr"]),
+    (60_000_000, &["minute", "minutes", "m", "min"]),
+    (1_000_000, &["second", "seconds", "s", "sec"]),
+    (1_000, &["millisecond", "milliseconds", "ms"]),
+    (1, &["microsecond", "microseconds", "us"]),
+];
+
+/// A time in the largest unit that divides it: `minute`, `90 seconds`.
+struct Span(u64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (length, names) = UNITS
+            .into_iter()
+            .find(|(length, _)| self.0.is_multiple_of(*length))
+            .unwrap_or(UNITS[5]);
+        match self.0 / length {
+            1 => f.write_str(names[0]),
+            count => write!(f, "{count} {}", names[1]),
+        }
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_unlimited() {
+            return f.write_str("unlimited");
+        }
+        write!(f, "{} per {}", self.limit, Span(self.window))?;
+        match self.kind {
+            Kind::Unlimited | Kind::Sliding { slots: 0 } => Ok(()),
+            Kind::Sliding { slots } => write!(f, " slots {slots}"),
+            Kind::Counter => f.write_str(" sliding counter"),
+            Kind::Fixed(Phase::Utc(0)) => f.write_str(" fixed window"),
+            Kind::Fixed(Phase::Utc(offset)) => write!(f, " fixed window offset {}", Span(offset)),
+            Kind::Fixed(Phase::PerKey) => f.write_str(" fixed window per key"),
+            Kind::Bucket { burst } => write!(f, " burst {burst}"),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} per {}", self.units(), Span(self.window_micros()))
+    }
+}
+
+impl Quota {
+    /// The default name of a policy: the quota in words that may stand in a header, `100-per-60s`.
+    pub(crate) fn slug(&self) -> String {
+        if self.is_unlimited() {
+            return "unlimited".to_owned();
+        }
+        let window = match self.window {
+            window if window.is_multiple_of(1_000_000) => format!("{}s", window / 1_000_000),
+            window if window.is_multiple_of(1_000) => format!("{}ms", window / 1_000),
+            window => format!("{window}us"),
+        };
+        let words = format!("{} per {window}", self.limit);
+        let algorithm = self.to_string();
+        let algorithm = algorithm
+            .strip_prefix(&format!("{} per {}", self.limit, Span(self.window)))
+            .unwrap_or_default();
+        format!("{words}{algorithm}").replace(' ', "-")
+    }
+}
+
+/// `100/minute`, `5 per 10 seconds`, `10/s burst 20`, `1000/h sliding counter`, `1000/d fixed window`,
+/// `1000/d fixed window offset 6 hours`, `100/m fixed window per key`, `50000/h slots 64`, `unlimited`.
+/// Units of time are d, h, m, s, ms and us, or their names.
+impl FromStr for Quota {
+    type Err = ParseQuotaError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_quota(text).map_err(|kind| ParseQuotaError {
+            text: text.chars().take(80).collect(),
+            kind,
+        })
+    }
+}
+
+/// `10/s`, `600 per minute`.
+impl FromStr for Rate {
+    type Err = ParseQuotaError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let mut words = Words::new(text);
+            let (units, window) = words.units_per_window()?;
+            words.end()?;
+            Ok(Self::try_new(units, window)?)
+        };
+        parse().map_err(|kind| ParseQuotaError {
+            text: text.chars().take(80).collect(),
+            kind,
+        })
+    }
+}
+
+impl From<QuotaError> for ParseErrorKind {
+    fn from(error: QuotaError) -> Self {
+        Self::Quota(error)
+    }
+}
+
+fn parse_quota(text: &str) -> Result<Quota, ParseErrorKind> {
+    let mut words = Words::new(text);
+    if words.take("unlimited") {
+        words.end()?;
+        return Ok(Quota::unlimited());
+    }
+    let (limit, window) = words.units_per_window()?;
+    let quota = if words.take("burst") {
+        let burst = words.number("a burst is a whole number")?;
+        Quota::try_token_bucket(Rate::try_new(limit, window)?, burst)?
+    } else {
+        let quota = Quota::try_new(limit, window)?;
+        if words.take("slots") {
+            let slots = words.number("slots are a whole number")?;
+            match u16::try_from(slots) {
+                Ok(slots @ 2..=MAX_SLOTS) => quota.slots(slots),
+                _ => return Err(ParseErrorKind::Syntax("a sliding window takes 2 to 256 slots")),
+            }
+        } else if words.take("sliding") {
+            if words.take("counter") {
+                quota.sliding_counter()
+            } else if words.take("window") {
+                quota
+            } else {
+                return Err(ParseErrorKind::Syntax(
+                    "after `sliding` comes `window` or `counter`",
+                ));
+            }
+        } else if words.take("fixed") {
+            if !words.take("window") {
+                return Err(ParseErrorKind::Syntax("after `fixed` comes `window`"));
+            }
+            if words.take("offset") {
+                quota.fixed_window_offset(words.span()?)
+            } else if words.take("per") {
+                if !words.take("key") {
+                    return Err(ParseErrorKind::Syntax("after `fixed window per` comes `key`"));
+                }
+                quota.fixed_window_per_key()
+            } else {
+                quota.fixed_window()
+            }
+        } else {
+            quota
+        }
+    };
+    words.end()?;
+    Ok(quota)
+}
+
+/// The words of a text: runs of digits, runs of letters, and `/`.
+struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            rest: text.trim_start(),
+        }
+    }
+
+    fn peek(&self) -> &'a str {
+        let mut chars = self.rest.chars();
+        let class = |c: char| (c.is_ascii_digit() || c == '_', c.is_alphabetic());
+        let Some(first) = chars.next() else { return "" };
+        if class(first) == (false, false) {
+            return &self.rest[..first.len_utf8()];
+        }
+        let end = self
+            .rest
+            .find(|c| class(c) != class(first))
+            .unwrap_or(self.rest.len());
+        &self.rest[..end]
+    }
+
+    fn skip(&mut self, word: &str) {
+        self.rest = self.rest[word.len()..].trim_start();
+    }
+
+    fn take(&mut self, word: &str) -> bool {
+        let found = self.peek();
+        let same = found.eq_ignore_ascii_case(word);
+        if same {
+            self.skip(found);
+        }
+        same
+    }
+
+    fn number(&mut self, wanted: &'static str) -> Result<u64, ParseErrorKind> {
+        let word = self.peek();
+        let digits: String = word.chars().filter(|&c| c != '_').collect();
+        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(ParseErrorKind::Syntax(wanted));
+        }
+        self.skip(word);
+        digits
+            .parse()
+            .map_err(|_| ParseErrorKind::Syntax("that number is too large"))
+    }
+
+    fn units_per_window(&mut self) -> Result<(u64, Duration), ParseErrorKind> {
+        let units = self.number("it begins with a whole number of units")?;
+        if !self.take("/") && !self.take("per") {
+            return Err(ParseErrorKind::Syntax("after the units comes `/` or `per`"));
+        }
+        Ok((units, self.span()?))
+    }
+
+    /// `minute`, `10 seconds`, `500ms`.
+    fn span(&mut self) -> Result<Duration, ParseErrorKind> {
+        let count = match self.peek().bytes().next() {
+            Some(b'0'..=b'9') => self.number("a time is a whole number and a unit")?,
+            _ => 1,
+        };
+        let word = self.peek();
+        let (length, _) = UNITS
+            .into_iter()
+            .find(|(_, names)| names.iter().any(|name| name.eq_ignore_ascii_case(word)))
+            .ok_or(ParseErrorKind::Syntax("a unit of time is d, h, m, s, ms or us"))?;
+        self.skip(word);
+        Ok(Duration::from_micros(count.saturating_mul(length)))
+    }
+
+    fn end(&self) -> Result<(), ParseErrorKind> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(ParseErrorKind::Syntax("there is something after its end"))
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+mod with_serde {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    use super::{Quota, Rate};
+
+    macro_rules! as_text {
+        ($type:ty) => {
+            impl Serialize for $type {
+                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    serializer.collect_str(self)
+                }
+            }
+
+            impl<'de> Deserialize<'de> for $type {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                    text.parse().map_err(de::Error::custom)
+                }
+            }
+        };
+    }
+
+    as_text!(Quota);
+    as_text!(Rate);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_words_that_people_write() {
+        let cases = [
+            ("100/minute", Quota::per_minute(100)),
+            ("100 per minute", Quota::per_minute(100)),
+            ("5 per 10 seconds", Quota::new(5, Duration::from_secs(10))),
+            ("5/10s", Quota::new(5, Duration::from_secs(10))),
+            ("1_000/h", Quota::per_hour(1_000)),
+            ("7/500ms", Quota::new(7, Duration::from_millis(500))),
+            ("0/s", Quota::per_second(0)),
+            ("10/s burst 20", Quota::token_bucket(Rate::per_second(10), 20)),
+            ("10/s sliding window", Quota::per_second(10)),
+            ("10/S Sliding Counter", Quota::per_second(10).sliding_counter()),
+            ("1000/d fixed window", Quota::per_day(1_000).fixed_window()),
+            (
+                "1000/d fixed window offset 6 hours",
+                Quota::per_day(1_000).fixed_window_offset(Duration::from_secs(6 * 3_600)),
+            ),
+            (
+                "9/m fixed window per key",
+                Quota::per_minute(9).fixed_window_per_key(),
+            ),
+            ("9/m slots 16", Quota::per_minute(9).slots(16)),
+            (" unlimited ", Quota::unlimited()),
+        ];
+        for (text, quota) in cases {
+            assert_eq!(text.trim().parse(), Ok(quota), "{text}");
+            assert_eq!(quota.to_string().parse(), Ok(quota), "{text} as {quota}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_quota_and_says_why() {
+        for (text, part) in [
+            ("", "whole number of units"),
+            ("fast", "whole number of units"),
+            ("10", "`/` or `per`"),
+            ("10/", "unit of time"),
+            ("10/fortnight", "unit of time"),
+            ("10/0s", "1 ms to 366 days"),
+            ("10/367d", "1 ms to 366 days"),
+            ("10/99999999999999999999s", "too large"),
+            ("5000000000/s", "4294967296"),
+            ("0/s burst 5", "a rate is 1"),
+            ("10/s burst", "burst is a whole number"),
+            ("10/s slots 1", "2 to 256"),
+            ("10/s slots 70000", "2 to 256"),
+            ("10/s fixed", "comes `window`"),
+            ("10/s sometimes", "after its end"),
+            ("10/s; drop", "after its end"),
+            ("1/366d burst 4294967296", "35 years"),
+            ("10 per münute", "unit of time"),
+        ] {
+            let error = text.parse::<Quota>().expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+            assert!(error.contains("100/minute"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_a_policy_in_words() {
+        for (quota, slug) in [
+            (Quota::per_minute(100), "100-per-60s"),
+            (Quota::new(5, Duration::from_millis(1_500)), "5-per-1500ms"),
+            (
+                Quota::token_bucket(Rate::per_second(10), 20),
+                "10-per-1s-burst-20",
+            ),
+            (Quota::per_minute(9).fixed_window(), "9-per-60s-fixed-window"),
+            (
+                Quota::per_minute(9).sliding_counter(),
+                "9-per-60s-sliding-counter",
+            ),
+            (
+                Quota::per_day(9).fixed_window_offset(Duration::from_secs(3_600)),
+                "9-per-86400s-fixed-window-offset-hour",
+            ),
+        ] {
+            assert_eq!(quota.slug(), slug);
+        }
+    }
+
+    #[test]
+    fn r10_debug_says_the_rate_in_plain_words() {
+        assert_eq!(
+            format!("{:?}", Quota::per_second(4_000)),
+            "Quota(4000 per second)"
+        );
+        assert_eq!(format!("{:?}", Rate::per_minute(3)), "Rate(3 per minute)");
+    }
+}

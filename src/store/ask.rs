@@ -1,0 +1,114 @@
+//! What a store is asked.
+
+use std::time::Duration;
+
+use crate::key::Key;
+use crate::policy::PolicyName;
+use crate::quota::Quota;
+
+/// Charges that stand or fall together, and how often.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Ask<'a> {
+    /// What one grant takes. Charges on the same counter add up.
+    pub charges: &'a [Charge<'a>],
+    /// The store grants the ask between 0 and this many times.
+    pub want: u32,
+    /// How far ahead of the store's clock the units are charged: those of a lease stay out of the window until
+    /// the lease has ended.
+    pub hold: Duration,
+    /// How long the caller waits for the answer, from the call on.
+    pub deadline: Duration,
+}
+
+impl<'a> Ask<'a> {
+    /// One grant of `charges`, charged now, within 100 ms.
+    #[must_use]
+    pub const fn new(charges: &'a [Charge<'a>]) -> Self {
+        Self {
+            charges,
+            want: 1,
+            hold: Duration::ZERO,
+            deadline: Duration::from_millis(100),
+        }
+    }
+
+    /// Asks for up to `want` grants.
+    #[must_use]
+    pub const fn want(mut self, want: u32) -> Self {
+        self.want = want;
+        self
+    }
+
+    /// Charges the units as of `hold` after the store's time.
+    #[must_use]
+    pub const fn hold(mut self, hold: Duration) -> Self {
+        self.hold = hold;
+        self
+    }
+
+    /// Waits for an answer until `deadline` has passed.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+}
+
+/// Units of one counter.
+///
+/// The counter is identified by key, policy name, algorithm (with its layout) and window. Limit, burst and cost
+/// are not part of it, so a changed limit finds the same counter.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Charge<'a> {
+    /// What is counted.
+    pub key: &'a Key,
+    /// The policy that counts it.
+    pub policy: &'a PolicyName,
+    /// What it may use. Unlimited quotas fit always and leave no state.
+    pub quota: Quota,
+    /// Units per grant. 0 charges nothing and fits wherever the limit is not 0.
+    pub cost: u64,
+    /// Whether the charge can stop the ask.
+    pub mode: Mode,
+}
+
+impl<'a> Charge<'a> {
+    /// One enforced unit.
+    #[must_use]
+    pub const fn new(key: &'a Key, policy: &'a PolicyName, quota: Quota) -> Self {
+        Self {
+            key,
+            policy,
+            quota,
+            cost: 1,
+            mode: Mode::Enforce,
+        }
+    }
+
+    /// Charges `cost` units.
+    #[must_use]
+    pub const fn cost(mut self, cost: u64) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// Enforces the charge or only counts it.
+    #[must_use]
+    pub const fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+}
+
+/// Whether a charge can stop an ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The ask is granted only if the charge fits.
+    #[default]
+    Enforce,
+    /// Counted if it fits, and reported; never stops the ask.
+    Shadow,
+}

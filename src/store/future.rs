@@ -1,0 +1,70 @@
+//! The future of a store's answer.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::StoreError;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
+/// A store's answer: there already, or awaited. In-process stores never box.
+pub struct StoreFuture<T> {
+    state: State<T>,
+}
+
+enum State<T> {
+    Ready(Option<Result<T, StoreError>>),
+    Waiting(Boxed<T>),
+}
+
+impl<T> StoreFuture<T> {
+    /// An answer that needs no waiting.
+    #[must_use]
+    pub const fn ready(answer: Result<T, StoreError>) -> Self {
+        Self {
+            state: State::Ready(Some(answer)),
+        }
+    }
+
+    /// An answer that has to be waited for.
+    #[must_use]
+    pub fn waiting(answer: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
+        Self {
+            state: State::Waiting(Box::pin(answer)),
+        }
+    }
+
+    /// The answer, if it needs no waiting.
+    ///
+    /// # Errors
+    ///
+    /// The future itself, to be awaited.
+    pub fn into_ready(self) -> Result<Result<T, StoreError>, Self> {
+        match self.state {
+            State::Ready(Some(answer)) => Ok(answer),
+            state => Err(Self { state }),
+        }
+    }
+}
+
+impl<T: Unpin> Future for StoreFuture<T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.state {
+            State::Ready(answer) => Poll::Ready(answer.take().expect("polled after completion")),
+            State::Waiting(answer) => answer.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<T> fmt::Debug for StoreFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.state {
+            State::Ready(_) => "StoreFuture(ready)",
+            State::Waiting(_) => "StoreFuture(waiting)",
+        })
+    }
+}

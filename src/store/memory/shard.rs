@@ -1,0 +1,139 @@
+//! One part of the table, under one lock.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+
+use super::budget::Budget;
+use super::entry::{Entry, Identity};
+use crate::algorithm::{State, Terms};
+
+/// Counters that keys without room may share, per shard: one for each policy and window. They are not counted
+/// against the cap in keys, so that there is one when it is reached.
+const MAX_SHARED: usize = 32;
+
+/// A hash table with a hand that walks its buckets to drop expired entries, a few at a time.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    table: HashTable<Entry>,
+    hand: usize,
+    shared: usize,
+}
+
+/// Where the counter of a charge is, or will be once it is charged.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Own(usize),
+    /// A counter of its own, whose first bytes are taken.
+    New(State),
+    Shared(usize),
+    NewShared(State),
+    /// There is no room for a counter of any kind: nothing fits.
+    Nowhere,
+}
+
+impl Shard {
+    pub(super) fn find(&self, hash: u64, identity: &Identity<'_>) -> Option<usize> {
+        self.table.find_bucket_index(hash, |entry| {
+            entry.hash == hash && entry.identity().same_counter(identity)
+        })
+    }
+
+    pub(super) fn entry(&self, bucket: usize) -> &Entry {
+        self.table
+            .get_bucket(bucket)
+            .expect("a bucket found under this lock")
+    }
+
+    pub(super) fn entry_mut(&mut self, bucket: usize) -> &mut Entry {
+        self.table
+            .get_bucket_mut(bucket)
+            .expect("a bucket found under this lock")
+    }
+
+    /// Room for a counter that is not in the table. At the cap, new keys share a counter; while that one is in
+    /// use, a new key with room starts from a copy of it, because it may have been charged there.
+    pub(super) fn place(
+        &mut self,
+        identity: &Identity<'_>,
+        terms: &Terms,
+        now: u64,
+        budget: &Budget,
+        seed: &impl BuildHasher,
+    ) -> Place {
+        let shared = identity.shared();
+        let common = if self.shared == 0 {
+            None
+        } else {
+            self.find(shared.hash(seed), &shared)
+        };
+        if let Some(bucket) = common {
+            self.entry_mut(bucket).repair(*terms, now);
+        }
+        if budget.take_key(Entry::first_bytes(identity, terms)) {
+            let state = common.map_or_else(|| State::new(terms), |bucket| self.entry(bucket).state.clone());
+            return Place::New(state);
+        }
+        budget.count_overflow();
+        match common {
+            Some(bucket) => Place::Shared(bucket),
+            None if self.shared < MAX_SHARED => Place::NewShared(State::new(terms)),
+            None => Place::Nowhere,
+        }
+    }
+
+    /// Puts a charged counter into the table.
+    pub(super) fn insert(&mut self, entry: Entry) {
+        self.shared += usize::from(entry.is_shared());
+        self.table.insert_unique(entry.hash, entry, |entry| entry.hash);
+    }
+
+    pub(super) fn remove(&mut self, bucket: usize, budget: &Budget) {
+        let Ok(occupied) = self.table.get_bucket_entry(bucket) else {
+            return;
+        };
+        let (entry, _) = occupied.remove();
+        if entry.is_shared() {
+            self.shared -= 1;
+            budget.return_bytes(entry.extra_bytes());
+        } else {
+            budget.return_key(entry.bytes());
+        }
+    }
+
+    /// Looks at the next `count` buckets and drops what has expired. True when the hand has come round.
+    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget) -> bool {
+        for _ in 0..count {
+            if self.hand >= self.table.num_buckets() {
+                self.hand = 0;
+                self.shrink();
+                return true;
+            }
+            let bucket = self.hand;
+            self.hand += 1;
+            if let Some(entry) = self.table.get_bucket_mut(bucket) {
+                // An expiry that lies too far ahead was written under another clock.
+                if entry.expires_at > now + 2 * entry.terms.window {
+                    entry.repair(entry.terms, now);
+                    entry.expires_at = entry.state.full_at(&entry.terms, now);
+                }
+                if entry.expires_at <= now {
+                    self.remove(bucket, budget);
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns a table's memory once most of it lies empty.
+    fn shrink(&mut self) {
+        if self.table.capacity() > 8 && self.table.len() * 8 < self.table.capacity() {
+            let target = self.table.len() * 2;
+            self.table.shrink_to(target, |entry| entry.hash);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}

@@ -1,0 +1,96 @@
+//! What a store answers.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+/// The answer to an [`Ask`](super::Ask).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// How many times the ask was granted and charged, up to `want`.
+    pub granted: u32,
+    /// The store's time when it decided.
+    pub now: Stamp,
+    /// The time as of which the grants were charged; needed to give them back.
+    pub stamp: Stamp,
+    /// The counters after the ask, in the order of its charges.
+    pub states: SmallVec<[ChargeState; 1]>,
+}
+
+impl Outcome {
+    /// An answer, charged as of `now`.
+    #[must_use]
+    pub fn new(granted: u32, now: Stamp, states: impl IntoIterator<Item = ChargeState>) -> Self {
+        Self {
+            granted,
+            now,
+            stamp: now,
+            states: states.into_iter().collect(),
+        }
+    }
+
+    /// The time as of which the grants were charged, where it is not the store's time.
+    #[must_use]
+    pub fn stamp(mut self, stamp: Stamp) -> Self {
+        self.stamp = stamp;
+        self
+    }
+}
+
+/// One counter after an ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChargeState {
+    /// How many grants were charged: as many as the ask was granted, a shadow charge maybe fewer.
+    pub charged: u32,
+    /// Units that still fit.
+    pub remaining: u64,
+    /// When one more grant of this charge fits.
+    pub retry: Retry,
+    /// The time until the counter has forgotten all that was charged.
+    pub reset_after: Duration,
+}
+
+impl ChargeState {
+    /// A counter after an ask.
+    #[must_use]
+    pub const fn new(charged: u32, remaining: u64, retry: Retry, reset_after: Duration) -> Self {
+        Self {
+            charged,
+            remaining,
+            retry,
+            reset_after,
+        }
+    }
+}
+
+/// When a cost fits, if nothing else is charged in the meantime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Retry {
+    /// At once.
+    Now,
+    /// After exactly this time.
+    After(Duration),
+    /// Never: it is above the limit.
+    Never,
+}
+
+/// A time on the store's clock, in microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// A time in microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+}
