@@ -106,15 +106,17 @@ macro_rules! each {
 }
 
 impl State {
-    /// The state of a counter that was never charged.
-    pub(crate) fn new(terms: &Terms) -> Self {
-        match terms.layout {
+    /// The state of a counter that was never charged, repaired.
+    pub(crate) fn new(terms: &Terms, now: u64) -> Self {
+        let mut state = match terms.layout {
             Layout::Log => Self::Log(Log::default()),
             Layout::Slots(slots) => Self::Slots(Slots::new(slots)),
             Layout::Counter => Self::Counter(Counter::default()),
             Layout::Fixed(_) => Self::Fixed(Fixed::default()),
             Layout::Bucket => Self::Bucket(Bucket::default()),
-        }
+        };
+        state.repair(terms, now);
+        state
     }
 
     /// Drops what has left the window and clamps what another clock wrote: times more than the slack ahead

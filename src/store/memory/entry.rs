@@ -134,7 +134,7 @@ impl Entry {
         self.state.repair(&terms, now);
         let compacted = terms.layout == Layout::Log && matches!(self.state, State::Slots(_));
         if compacted && self.expires_at <= now {
-            self.state = State::new(&terms);
+            self.state = State::new(&terms, now);
         }
     }
 

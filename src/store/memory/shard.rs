@@ -71,13 +71,16 @@ impl Shard {
             self.entry_mut(bucket).repair(*terms, now);
         }
         if budget.take_key(Entry::first_bytes(identity, terms)) {
-            let state = common.map_or_else(|| State::new(terms), |bucket| self.entry(bucket).state.clone());
+            let state = common.map_or_else(
+                || State::new(terms, now),
+                |bucket| self.entry(bucket).state.clone(),
+            );
             return Place::New(state);
         }
         budget.count_overflow();
         match common {
             Some(bucket) => Place::Shared(bucket),
-            None if self.shared < MAX_SHARED => Place::NewShared(State::new(terms)),
+            None if self.shared < MAX_SHARED => Place::NewShared(State::new(terms, now)),
             None => Place::Nowhere,
         }
     }
