@@ -48,11 +48,9 @@ impl Fixed {
         self.start(terms)
     }
 
-    pub(super) fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        let index = Self::index_at(terms, stamp);
-        if index > self.index {
-            *self = Self { index, count: 0 };
-        }
+    /// Counts in the window of the clock even where the stamp lies in the next: a lease ends with its window,
+    /// and moving on would forget what this one has used.
+    pub(super) fn charge(&mut self, _terms: &Terms, _now: u64, _stamp: u64, units: u64) {
         self.count = (self.count + units).min(MAX_UNITS);
     }
 

@@ -26,6 +26,9 @@ use crate::quota::{Kind, Layout, MAX_UNITS, Phase, Quota};
 /// Times are clamped to this (the year 2112), which leaves room for the longest window below 2⁵³.
 pub(crate) const MAX_TIME: u64 = 1 << 52;
 
+/// The most that an entry may lie ahead of the clock.
+pub(crate) const MAX_SLACK: u64 = 1_000_000;
+
 const PRODUCT_BOUND: u64 = 1 << 52;
 
 /// A quota as the arithmetic needs it.
@@ -60,8 +63,8 @@ impl Terms {
     }
 
     /// How far ahead of the clock an entry may lie: more is from another clock.
-    fn slack(&self) -> u64 {
-        self.window.min(1_000_000)
+    pub(crate) fn slack(&self) -> u64 {
+        self.window.min(MAX_SLACK)
     }
 
     fn from_another_clock(&self, time: u64, now: u64) -> bool {
@@ -152,8 +155,12 @@ impl State {
     }
 
     /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and [`Self::tail`].
+    ///
+    /// Another counter of the ask may put the stamp further ahead than this one's slack, after a step back of
+    /// the clock. It is cut to the slack then: a state that went along would forget what it holds now.
     pub(crate) fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
         if units > 0 {
+            let stamp = stamp.min(self.tail(terms).max(now + terms.slack()));
             each!(self, state => state.charge(terms, now, stamp, units.min(MAX_UNITS)));
         }
     }

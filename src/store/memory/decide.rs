@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Shared;
 use super::entry::{Entry, Identity};
 use super::shard::{Place, Shard};
-use crate::algorithm::{State, Terms};
+use crate::algorithm::{MAX_SLACK, State, Terms};
 use crate::clock::micros;
 use crate::store::{Ask, Charge, ChargeState, Mode, Outcome, Retry, Stamp};
 
@@ -209,11 +209,14 @@ impl<'a> Decide<'a> {
             .unwrap_or(want)
     }
 
-    /// The time that stamps this ask's charges: not before any entry of its counters.
+    /// The time that stamps this ask's charges: not before any entry of its counters, and no further ahead
+    /// than all of them take.
     fn stamp(&self, hold: Duration) -> u64 {
+        let slacks = self.counters.iter().map(|counter| counter.terms.slack());
+        let hold = slacks.fold(micros(hold).min(MAX_SLACK), u64::min);
         let tails = (0..self.counters.len())
             .filter_map(|index| Some(self.state(index)?.tail(&self.counters[index].terms)));
-        tails.fold(self.now.saturating_add(micros(hold)), u64::max)
+        tails.fold(self.now + hold, u64::max)
     }
 
     fn add(&mut self, index: usize, stamp: u64, units: u64) {
