@@ -1,0 +1,5 @@
+//! Integration tests, one binary for all.
+
+mod algorithms;
+mod model;
+mod steps;
