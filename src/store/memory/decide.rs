@@ -236,17 +236,21 @@ impl<'a> Decide<'a> {
     pub(super) fn acquire(mut self, ask: &Ask<'_>) -> (Outcome, bool) {
         let granted = self.grants(ask.want);
         let stamp = self.stamp(ask.hold);
-        let mut charged: SmallVec<[u32; 1]> = SmallVec::new();
-        for at in 0..self.charges.len() {
-            let (charge, counter) = self.charges[at];
-            let times = match (counter, charge.mode) {
-                (Some(index), Mode::Shadow) => self.fits(index, charge.cost, granted),
-                _ => granted,
-            };
-            if let Some(index) = counter {
-                self.add(index, stamp, charge.cost.saturating_mul(u64::from(times)));
+        let mut charged: SmallVec<[u32; 1]> = self.charges.iter().map(|_| granted).collect();
+        // Enforced charges come first: what they need is no room for a shadow on the same counter.
+        for mode in [Mode::Enforce, Mode::Shadow] {
+            for at in 0..self.charges.len() {
+                let (charge, Some(index)) = self.charges[at] else {
+                    continue;
+                };
+                if charge.mode != mode {
+                    continue;
+                }
+                if mode == Mode::Shadow {
+                    charged[at] = self.fits(index, charge.cost, granted);
+                }
+                self.add(index, stamp, charge.cost.saturating_mul(u64::from(charged[at])));
             }
-            charged.push(times);
         }
         let outcome = self.outcome(granted, stamp, &charged);
         (outcome, self.keep(granted > 0))
