@@ -15,6 +15,9 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// The most units that are kept.
+    pub(crate) const MOST: u64 = MAX_LOG_UNITS;
+
     pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
         let Some(&oldest) = self.times.front() else { return };
         // Units in one log were charged within one window of each other, so the oldest tells of another
@@ -45,8 +48,8 @@ impl Log {
     }
 
     pub(super) fn charge(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        let units = units.min(MAX_LOG_UNITS) as usize;
-        let excess = (self.times.len() + units).saturating_sub(MAX_LOG_UNITS as usize);
+        let units = units.min(Self::MOST) as usize;
+        let excess = (self.times.len() + units).saturating_sub(Self::MOST as usize);
         self.times.drain(..excess);
         self.times.extend(std::iter::repeat_n(stamp, units));
     }
@@ -74,7 +77,7 @@ impl Log {
 
     /// Bytes that `units` take.
     pub(crate) fn bytes(units: u64) -> usize {
-        units.min(MAX_LOG_UNITS) as usize * size_of::<u64>()
+        units.min(Self::MOST) as usize * size_of::<u64>()
     }
 
     /// Reserves room for `units` in all.

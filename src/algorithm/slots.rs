@@ -131,6 +131,16 @@ impl Slots {
         slots as usize + 2
     }
 
+    pub(crate) fn slots(&self) -> u16 {
+        self.slots
+    }
+
+    /// As many slots as `bytes` pay for.
+    pub(crate) fn that_fit(bytes: usize) -> u16 {
+        let slots = (bytes / size_of::<(u64, u64)>()).saturating_sub(2);
+        u16::try_from(slots).unwrap_or(u16::MAX)
+    }
+
     /// Bytes that the counts take at most.
     pub(crate) const fn most_bytes(slots: u16) -> usize {
         Self::most(slots) * size_of::<(u64, u64)>()

@@ -173,9 +173,9 @@ impl<'a> Decide<'a> {
         let counter = &self.counters[index];
         match &counter.place {
             Place::Own(bucket) | Place::Shared(bucket) => {
-                Some(&self.locks[counter.lock].1.entry(*bucket).state)
+                Some(&self.locks[counter.lock].1.entry(*bucket).held.state)
             }
-            Place::New(state) | Place::NewShared(state) => Some(state),
+            Place::New(held) | Place::NewShared(held) => Some(&held.state),
             Place::Nowhere => None,
         }
     }
@@ -226,8 +226,8 @@ impl<'a> Decide<'a> {
             Place::Own(bucket) | Place::Shared(bucket) => {
                 shard.entry_mut(*bucket).charge(self.now, stamp, units, budget);
             }
-            Place::New(state) | Place::NewShared(state) => {
-                state.charge(&counter.terms, self.now, stamp, units)
+            Place::New(held) | Place::NewShared(held) => {
+                held.charge(&counter.terms, self.now, stamp, units, budget);
             }
             Place::Nowhere => {}
         }
@@ -337,19 +337,21 @@ impl<'a> Decide<'a> {
         for counter in self.counters.drain(..) {
             let shard = &mut self.locks[counter.lock].1;
             let budget = &self.shared.budget;
-            let (state, shared) = match counter.place {
-                Place::New(state) => (state, false),
-                Place::NewShared(state) => (state, true),
+            let (held, shared) = match counter.place {
+                Place::New(held) => (held, false),
+                Place::NewShared(held) => (held, true),
                 _ => continue,
             };
-            let expires_at = state.full_at(&counter.terms, self.now);
+            let expires_at = held.state.full_at(&counter.terms, self.now);
             if charged && expires_at > self.now {
-                let mut entry = Entry::new(&counter.identity, counter.hash, counter.terms, state);
+                let mut entry = Entry::new(&counter.identity, counter.hash, counter.terms, held);
                 entry.expires_at = expires_at;
                 shard.insert(entry);
                 inserted = true;
-            } else if !shared {
-                budget.return_key(Entry::first_bytes(&counter.identity, &counter.terms));
+            } else if shared {
+                budget.return_bytes(held.extra_bytes());
+            } else {
+                budget.return_key(Entry::place_bytes(&counter.identity) + held.bytes());
             }
         }
         inserted

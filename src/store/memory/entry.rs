@@ -5,13 +5,11 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use smallvec::SmallVec;
 
 use super::budget::Budget;
-use crate::algorithm::{Log, Slots, State, Terms};
+use super::held::Held;
+use crate::algorithm::{State, Terms};
 use crate::policy::PolicyName;
-use crate::quota::{Layout, MAX_LOG_UNITS};
+use crate::quota::Layout;
 use crate::store::Charge;
-
-/// Slots that a log turns into when there is no memory for it to grow: 1/16 of a window too strict.
-const COMPACT_SLOTS: u16 = 16;
 
 const INLINE_KEY: usize = 40;
 
@@ -62,47 +60,37 @@ pub(super) struct Entry {
     /// From this time on the state equals no state.
     pub(super) expires_at: u64,
     pub(super) terms: Terms,
-    pub(super) state: State,
+    pub(super) held: Held,
     shared: bool,
     key: SmallVec<[u8; INLINE_KEY]>,
     policy: PolicyName,
-    /// Bytes taken from the budget for the place in the table and a long key, and for the state.
+    /// Bytes taken from the budget for the place in the table and a long key.
     place_bytes: usize,
-    state_bytes: usize,
 }
 
 impl Entry {
     /// What a counter takes from the budget at first: its place in the table (which is at least 7/16 full), a
     /// long key, and the least that its state can shrink to.
     pub(super) fn first_bytes(identity: &Identity<'_>, terms: &Terms) -> usize {
-        Self::place_bytes(identity) + Self::least_state_bytes(terms)
+        Self::place_bytes(identity) + Held::first_bytes(terms)
     }
 
-    fn place_bytes(identity: &Identity<'_>) -> usize {
+    pub(super) fn place_bytes(identity: &Identity<'_>) -> usize {
         let key = identity.key.map_or(0, <[u8]>::len);
         size_of::<Self>() * 16 / 7 + if key > INLINE_KEY { key } else { 0 }
     }
 
-    fn least_state_bytes(terms: &Terms) -> usize {
-        match terms.layout {
-            Layout::Log => Log::bytes(terms.capacity).min(Slots::most_bytes(COMPACT_SLOTS)),
-            Layout::Slots(slots) => Slots::most_bytes(slots),
-            Layout::Counter | Layout::Fixed(_) | Layout::Bucket => 0,
-        }
-    }
-
     /// A counter whose first bytes are already taken.
-    pub(super) fn new(identity: &Identity<'_>, hash: u64, terms: Terms, state: State) -> Self {
+    pub(super) fn new(identity: &Identity<'_>, hash: u64, terms: Terms, held: Held) -> Self {
         Self {
             hash,
             expires_at: 0,
             terms,
-            state,
+            held,
             shared: identity.key.is_none(),
             key: SmallVec::from_slice(identity.key.unwrap_or_default()),
             policy: identity.policy.clone(),
             place_bytes: Self::place_bytes(identity),
-            state_bytes: Self::least_state_bytes(&terms),
         }
     }
 
@@ -116,13 +104,12 @@ impl Entry {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.place_bytes + self.state_bytes
+        self.place_bytes + self.held.bytes()
     }
 
     /// What was taken after the first bytes.
     pub(super) fn extra_bytes(&self) -> usize {
-        self.state_bytes
-            .saturating_sub(Self::least_state_bytes(&self.terms))
+        self.held.extra_bytes()
     }
 
     pub(super) fn is_shared(&self) -> bool {
@@ -131,45 +118,19 @@ impl Entry {
 
     pub(super) fn repair(&mut self, terms: Terms, now: u64) {
         self.terms = terms;
-        self.state.repair(&terms, now);
-        let compacted = terms.layout == Layout::Log && matches!(self.state, State::Slots(_));
-        if compacted && self.expires_at <= now {
-            self.state = State::new(&terms, now);
+        self.held.state.repair(&terms, now);
+        if self.expires_at <= now && self.held.is_substitute(terms.layout) {
+            self.held.state = State::new(&terms, now);
         }
     }
 
     pub(super) fn charge(&mut self, now: u64, stamp: u64, units: u64, budget: &Budget) {
-        self.make_room(units, budget);
-        self.state.charge(&self.terms, now, stamp, units);
-        self.expires_at = self.state.full_at(&self.terms, now);
+        self.held.charge(&self.terms, now, stamp, units, budget);
+        self.expires_at = self.held.state.full_at(&self.terms, now);
     }
 
     pub(super) fn give_back(&mut self, now: u64, stamp: u64, units: u64) {
-        self.state.give_back(&self.terms, now, stamp, units);
-        self.expires_at = self.state.full_at(&self.terms, now);
-    }
-
-    /// Lets a log grow by doubling within the budget. Where there is no budget left, the log turns into slots,
-    /// which its first bytes have paid for: stricter by a slot, and back to a log once it has run empty.
-    fn make_room(&mut self, units: u64, budget: &Budget) {
-        let State::Log(log) = &mut self.state else { return };
-        if units <= log.room() {
-            return;
-        }
-        let needed = (log.len() + units).min(MAX_LOG_UNITS);
-        let doubled = (log.len() * 2).max(4).min(self.terms.capacity).max(needed);
-        for target in [doubled, needed] {
-            let more = Log::bytes(target).saturating_sub(self.state_bytes);
-            if budget.take_bytes(more) {
-                self.state_bytes += more;
-                log.set_capacity(target);
-                return;
-            }
-        }
-        budget.count_overflow();
-        self.state = State::Slots(Slots::from_log(log, COMPACT_SLOTS, &self.terms));
-        let least = Self::least_state_bytes(&self.terms);
-        budget.return_bytes(self.state_bytes.saturating_sub(least));
-        self.state_bytes = self.state_bytes.min(least);
+        self.held.state.give_back(&self.terms, now, stamp, units);
+        self.expires_at = self.held.state.full_at(&self.terms, now);
     }
 }

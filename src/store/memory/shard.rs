@@ -6,7 +6,8 @@ use hashbrown::HashTable;
 
 use super::budget::Budget;
 use super::entry::{Entry, Identity};
-use crate::algorithm::{State, Terms};
+use super::held::Held;
+use crate::algorithm::Terms;
 
 /// Counters that keys without room may share, per shard: one for each policy and window. They are not counted
 /// against the cap in keys, so that there is one when it is reached.
@@ -21,13 +22,13 @@ pub(super) struct Shard {
 }
 
 /// Where the counter of a charge is, or will be once it is charged.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Place {
     Own(usize),
     /// A counter of its own, whose first bytes are taken.
-    New(State),
+    New(Held),
     Shared(usize),
-    NewShared(State),
+    NewShared(Held),
     /// There is no room for a counter of any kind: nothing fits.
     Nowhere,
 }
@@ -70,17 +71,21 @@ impl Shard {
         if let Some(bucket) = common {
             self.entry_mut(bucket).repair(*terms, now);
         }
-        if budget.take_key(Entry::first_bytes(identity, terms)) {
-            let state = common.map_or_else(
-                || State::new(terms, now),
-                |bucket| self.entry(bucket).state.clone(),
-            );
-            return Place::New(state);
+        let first_bytes = Entry::first_bytes(identity, terms);
+        if budget.take_key(first_bytes) {
+            let held = match common {
+                Some(bucket) => self.entry(bucket).held.copy(terms, budget),
+                None => Some(Held::new(terms, now)),
+            };
+            if let Some(held) = held {
+                return Place::New(held);
+            }
+            budget.return_key(first_bytes);
         }
         budget.count_overflow();
         match common {
             Some(bucket) => Place::Shared(bucket),
-            None if self.shared < MAX_SHARED => Place::NewShared(State::new(terms, now)),
+            None if self.shared < MAX_SHARED => Place::NewShared(Held::new(terms, now)),
             None => Place::Nowhere,
         }
     }
@@ -118,7 +123,7 @@ impl Shard {
                 // An expiry that lies too far ahead was written under another clock.
                 if entry.expires_at > now + 2 * entry.terms.window {
                     entry.repair(entry.terms, now);
-                    entry.expires_at = entry.state.full_at(&entry.terms, now);
+                    entry.expires_at = entry.held.state.full_at(&entry.terms, now);
                 }
                 if entry.expires_at <= now {
                     self.remove(bucket, budget);
