@@ -20,11 +20,15 @@ impl Counter {
         self.index * terms.window
     }
 
+    fn is_empty(&self) -> bool {
+        self.current == 0 && self.previous == 0
+    }
+
     pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
         let index = now / terms.window;
         if index > self.index {
             self.roll(index);
-        } else if terms.from_another_clock(self.start(terms), now) {
+        } else if self.is_empty() || terms.from_another_clock(self.start(terms), now) {
             self.index = index;
         }
     }

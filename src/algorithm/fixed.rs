@@ -25,7 +25,8 @@ impl Fixed {
 
     pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
         let index = Self::index_at(terms, now);
-        if index > self.index {
+        // Empty is new: nothing remembers a window in which nothing is charged.
+        if index > self.index || self.count == 0 {
             *self = Self { index, count: 0 };
         } else if terms.from_another_clock(self.start(terms), now) {
             self.index = index;
