@@ -1,7 +1,6 @@
 //! The sliding counter: two windows, the earlier one weighted by what the sliding window still covers of it.
 
-use super::{Terms, tick_shift, ticks};
-use crate::quota::MAX_UNITS;
+use super::{MOST_UNITS, Terms, tick_shift, ticks};
 
 /// Units of two neighbouring windows, which begin at multiples of the window's length.
 ///
@@ -91,7 +90,7 @@ impl Counter {
         if index > self.index {
             self.roll(index);
         }
-        self.current = (self.current + units).min(MAX_UNITS);
+        self.current = (self.current + units).min(MOST_UNITS);
     }
 
     pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
@@ -103,7 +102,7 @@ impl Counter {
         } else {
             return;
         };
-        if *count >= units {
+        if *count >= units && *count < MOST_UNITS {
             *count -= units;
         }
     }

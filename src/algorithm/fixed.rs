@@ -1,7 +1,6 @@
 //! The fixed window: one counter, set back at each window's beginning.
 
-use super::Terms;
-use crate::quota::MAX_UNITS;
+use super::{MOST_UNITS, Terms};
 
 /// The units of one window. Window `i` ends at `i` × W + offset.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,11 +51,11 @@ impl Fixed {
     /// Counts in the window of the clock even where the stamp lies in the next: a lease ends with its window,
     /// and moving on would forget what this one has used.
     pub(super) fn charge(&mut self, _terms: &Terms, _now: u64, _stamp: u64, units: u64) {
-        self.count = (self.count + units).min(MAX_UNITS);
+        self.count = (self.count + units).min(MOST_UNITS);
     }
 
     pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        if Self::index_at(terms, stamp) == self.index && self.count >= units {
+        if Self::index_at(terms, stamp) == self.index && self.count >= units && self.count < MOST_UNITS {
             self.count -= units;
         }
     }

@@ -8,15 +8,16 @@ use crate::quota::MAX_LOG_UNITS;
 /// The times at which the units in the window were charged, in order.
 ///
 /// A unit charged at `t` counts in (`t` − W, `t`] of every later check, that is while `now` < `t` + W.
-/// No more than [`MAX_LOG_UNITS`] are kept: older ones cannot change an answer, as no limit is higher.
+/// No more than [`Log::MOST`] are kept: older ones cannot change an answer, as no limit is higher. They could
+/// once newer ones are given back, so a log that holds the most takes nothing back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     times: VecDeque<u64>,
 }
 
 impl Log {
-    /// The most units that are kept.
-    pub(crate) const MOST: u64 = MAX_LOG_UNITS;
+    /// The most units that are kept: one more than a limit asks for, which tells that some may be missing.
+    pub(crate) const MOST: u64 = MAX_LOG_UNITS + 1;
 
     pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
         let Some(&oldest) = self.times.front() else { return };
@@ -57,7 +58,7 @@ impl Log {
     pub(super) fn give_back(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
         let first = self.times.partition_point(|&time| time < stamp);
         let end = self.times.partition_point(|&time| time <= stamp);
-        if (end - first) as u64 >= units {
+        if (end - first) as u64 >= units && self.len() < Self::MOST {
             self.times.drain(first..first + units as usize);
         }
     }

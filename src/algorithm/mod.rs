@@ -29,6 +29,10 @@ pub(crate) const MAX_TIME: u64 = 1 << 52;
 /// The most that an entry may lie ahead of the clock.
 pub(crate) const MAX_SLACK: u64 = 1_000_000;
 
+/// The most units that a window counts: one more than a limit goes, which tells that more may have been charged.
+/// What is at its most takes nothing back.
+const MOST_UNITS: u64 = MAX_UNITS + 1;
+
 const PRODUCT_BOUND: u64 = 1 << 52;
 
 /// A quota as the arithmetic needs it.
@@ -161,12 +165,12 @@ impl State {
     pub(crate) fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
         if units > 0 {
             let stamp = stamp.min(self.tail(terms).max(now + terms.slack()));
-            each!(self, state => state.charge(terms, now, stamp, units.min(MAX_UNITS)));
+            each!(self, state => state.charge(terms, now, stamp, units.min(MOST_UNITS)));
         }
     }
 
     /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
-    /// window, not what a bucket has refilled since.
+    /// window, not what a bucket has refilled since, not from a state that may have lost count.
     pub(crate) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
         if units > 0 {
             each!(self, state => state.give_back(terms, now, stamp, units));

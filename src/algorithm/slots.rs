@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Log, Terms};
-use crate::quota::MAX_UNITS;
+use super::{Log, MOST_UNITS, Terms};
 
 /// Counts of the slots that the window touches, in order of time, empty slots left out.
 ///
@@ -18,6 +17,8 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    const MOST: u64 = 2 * MOST_UNITS;
+
     pub(super) fn new(slots: u16) -> Self {
         Self {
             slots,
@@ -93,7 +94,10 @@ impl Slots {
     }
 
     fn add(&mut self, index: u64, units: u64) {
-        let units = units.min(2 * MAX_UNITS - self.total);
+        let units = units.min(Self::MOST - self.total);
+        if units == 0 {
+            return;
+        }
         let full = self.counts.len() == Self::most(self.slots);
         match self.counts.back_mut() {
             Some((newest, count)) if *newest == index || full => {
@@ -116,7 +120,7 @@ impl Slots {
         let Ok(at) = self.counts.binary_search_by_key(&index, |&(index, _)| index) else {
             return;
         };
-        if self.counts[at].1 >= units {
+        if self.counts[at].1 >= units && self.total < Self::MOST {
             self.counts[at].1 -= units;
             self.total -= units;
             if self.counts[at].1 == 0 {

@@ -159,7 +159,7 @@ impl Counter {
     fn most(rule: Rule) -> i128 {
         match rule {
             Rule::Log => i128::from(MAX_LOG_UNITS) + 1,
-            Rule::Slots(_) => 2 * i128::from(MAX_UNITS),
+            Rule::Slots(_) => 2 * (i128::from(MAX_UNITS) + 1),
             _ => i128::from(MAX_UNITS) + 1,
         }
     }
