@@ -172,7 +172,7 @@ impl State {
     /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
     /// window, not what a bucket has refilled since, not from a state that may have lost count.
     pub(crate) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
-        if units > 0 {
+        if units > 0 && stamp <= 2 * MAX_TIME {
             each!(self, state => state.give_back(terms, now, stamp, units));
         }
     }
