@@ -117,14 +117,21 @@ impl Entry {
     }
 
     pub(super) fn repair(&mut self, terms: Terms, now: u64) {
-        self.terms = terms;
         self.held.state.repair(&terms, now);
+        if terms != self.terms {
+            self.terms = terms;
+            // A bucket at another rate fills at another time. The latest holds: both may be asked for.
+            self.expires_at = self.expires_at.max(self.held.state.full_at(&terms, now));
+        }
         if self.expires_at <= now && self.held.is_substitute(terms.layout) {
             self.held.state = State::new(&terms, now);
         }
     }
 
     pub(super) fn charge(&mut self, now: u64, stamp: u64, units: u64, budget: &Budget) {
+        if units == 0 {
+            return;
+        }
         self.held.charge(&self.terms, now, stamp, units, budget);
         self.expires_at = self.held.state.full_at(&self.terms, now);
     }
