@@ -155,6 +155,7 @@ impl<S: Store> Run<'_, S> {
                 self.drop_what_may_be_gone().await;
                 time.step(by);
                 self.now = self.read_clock().await;
+                self.drop_what_may_be_gone().await;
                 if by < 0 {
                     self.look_at_all(at).await;
                 }
@@ -257,8 +258,10 @@ impl<S: Store> Run<'_, S> {
     /// back into the window, or a bucket is asked again at a rate at which it is not full yet.
     async fn drop_what_may_be_gone(&mut self) {
         for charge in self.each_terms() {
+            let changes = self.scenario.counters.iter().any(|terms| terms.len() > 1);
             let bucket = charge.terms.is_some_and(|terms| terms.rule == Rule::Bucket);
-            if (bucket || self.scenario.has_back_steps()) && self.model.is_empty(self.now, &charge) {
+            if (bucket && changes || self.scenario.has_back_steps()) && self.model.is_empty(self.now, &charge)
+            {
                 self.reset(&[charge]).await;
             }
         }
