@@ -130,6 +130,11 @@ impl Shard {
                 }
             }
         }
+        if self.table.is_empty() {
+            self.hand = 0;
+            self.shrink();
+            return true;
+        }
         false
     }
 
@@ -143,5 +148,45 @@ impl Shard {
 
     pub(super) fn is_empty(&self) -> bool {
         self.table.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::hash_map::RandomState;
+
+    use super::*;
+    use crate::quota::Quota;
+    use crate::store::Charge;
+    use crate::{Key, PolicyName};
+
+    #[test]
+    fn r39_a_table_that_runs_empty_returns_its_memory_wherever_the_hand_is() {
+        let (budget, seed) = (Budget::new(10_000, usize::MAX), RandomState::new());
+        let (mut shard, now) = (Shard::default(), 1_000_000);
+        let policy = PolicyName::new("p").expect("a name");
+        let quota = Quota::per_second(1);
+        let terms = Terms::new(&quota, || 0).expect("a limit");
+        for number in 0..5_000 {
+            let key = Key::from(format!("key {number}").as_str());
+            let identity = Identity::new(&Charge::new(&key, &policy, quota), &terms);
+            let Place::New(held) = shard.place(&identity, &terms, now, &budget, &seed) else {
+                panic!("there is room");
+            };
+            let mut entry = Entry::new(&identity, identity.hash(&seed), terms, held);
+            entry.charge(now, now, 1, &budget);
+            shard.insert(entry);
+        }
+        let capacity = shard.table.capacity();
+        assert!(capacity >= 5_000);
+        // Requests have moved the hand to the middle of the table.
+        assert!(!shard.sweep(now, capacity / 2, &budget));
+        let mut rounds = 0;
+        while rounds < 3 && !shard.is_empty() {
+            while !shard.is_empty() && !shard.sweep(now + 1_000_000, 64, &budget) {}
+            rounds += 1;
+        }
+        assert_eq!((budget.keys(), budget.bytes()), (0, 0));
+        assert!(shard.table.capacity() < 64, "{} are left", shard.table.capacity());
     }
 }
