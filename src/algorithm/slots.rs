@@ -19,7 +19,7 @@ pub(crate) struct Slots {
 impl Slots {
     const MOST: u64 = 2 * MOST_UNITS;
 
-    pub(super) fn new(slots: u16) -> Self {
+    pub(crate) fn new(slots: u16) -> Self {
         Self {
             slots,
             counts: VecDeque::new(),

@@ -123,7 +123,7 @@ impl Entry {
             // A bucket at another rate fills at another time. The latest holds: both may be asked for.
             self.expires_at = self.expires_at.max(self.held.state.full_at(&terms, now));
         }
-        if self.expires_at <= now && self.held.is_substitute(terms.layout) {
+        if self.expires_at <= now && !self.shared && self.held.is_substitute(terms.layout) {
             self.held.state = State::new(&terms, now);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use crate::algorithm::{Log, Slots, State, Terms};
-use crate::quota::Layout;
+use crate::quota::{Layout, Phase};
 
 /// Slots that a log turns into when there is no memory for it to grow: 1/16 of a window too strict. Fewer, down
 /// to two, if the log's limit was so low that its first bytes pay for no more.
@@ -35,6 +35,21 @@ impl Held {
             state: State::new(terms, now),
             bytes: first_bytes,
             first_bytes,
+        }
+    }
+
+    /// The state that keys without room share, which costs the budget nothing until it grows.
+    ///
+    /// Windows that are phased per key begin at another time for each of them. What never exceeds the limit in
+    /// any window exceeds it in none of theirs.
+    pub(super) fn shared(terms: &Terms, now: u64) -> Self {
+        match terms.layout {
+            Layout::Fixed(Phase::PerKey) => Self {
+                state: State::Slots(Slots::new(COMPACT_SLOTS)),
+                bytes: 0,
+                first_bytes: 0,
+            },
+            _ => Self::new(terms, now),
         }
     }
 

@@ -85,7 +85,7 @@ impl Shard {
         budget.count_overflow();
         match common {
             Some(bucket) => Place::Shared(bucket),
-            None if self.shared < MAX_SHARED => Place::NewShared(Held::new(terms, now)),
+            None if self.shared < MAX_SHARED => Place::NewShared(Held::shared(terms, now)),
             None => Place::Nowhere,
         }
     }
