@@ -50,10 +50,13 @@ impl Bucket {
         ticks(terms.window, self.shift)
     }
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
+        let mut back = 0;
         if terms.from_another_clock(self.at, now) {
+            back = self.at - now;
             self.at = now;
         }
+        back
     }
 
     pub(super) fn free(&self, terms: &Terms, now: u64) -> u64 {

@@ -23,13 +23,16 @@ impl Counter {
         self.current == 0 && self.previous == 0
     }
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
         let index = now / terms.window;
+        let mut back = 0;
         if index > self.index {
             self.roll(index);
         } else if self.is_empty() || terms.from_another_clock(self.start(terms), now) {
+            back = (self.index - index) * terms.window;
             self.index = index;
         }
+        back
     }
 
     fn roll(&mut self, index: u64) {

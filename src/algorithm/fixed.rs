@@ -22,14 +22,17 @@ impl Fixed {
         self.end(terms).saturating_sub(terms.window)
     }
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
         let index = Self::index_at(terms, now);
+        let mut back = 0;
         // Empty is new: nothing remembers a window in which nothing is charged.
         if index > self.index || self.count == 0 {
             *self = Self { index, count: 0 };
         } else if terms.from_another_clock(self.start(terms), now) {
+            back = (self.index - index) * terms.window;
             self.index = index;
         }
+        back
     }
 
     pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {

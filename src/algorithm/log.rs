@@ -19,16 +19,21 @@ impl Log {
     /// The most units that are kept: one more than a limit asks for, which tells that some may be missing.
     pub(crate) const MOST: u64 = MAX_LOG_UNITS + 1;
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
-        let Some(&oldest) = self.times.front() else { return };
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
+        let Some(&oldest) = self.times.front() else {
+            return 0;
+        };
         // Units in one log were charged within one window of each other, so the oldest tells of another
         // clock for all of them that can hold a client longer than two windows.
         if terms.from_another_clock(oldest, now) {
             self.times.iter_mut().for_each(|time| *time = now);
-        } else if oldest + terms.window <= now {
+            return oldest - now;
+        }
+        if oldest + terms.window <= now {
             let expired = self.times.partition_point(|time| time + terms.window <= now);
             self.times.drain(..expired);
         }
+        0
     }
 
     pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {

@@ -127,9 +127,9 @@ impl State {
     }
 
     /// Drops what has left the window and clamps what another clock wrote: times more than the slack ahead
-    /// of `now`.
-    pub(crate) fn repair(&mut self, terms: &Terms, now: u64) {
-        each!(self, state => state.repair(terms, now));
+    /// of `now`. Returns how far the oldest was dated back.
+    pub(crate) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
+        each!(self, state => state.repair(terms, now))
     }
 
     /// Units that may be charged at `now`.

@@ -45,15 +45,15 @@ impl Slots {
         (index + 1) * self.width(terms) + terms.window - 1
     }
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
         let Some(&(oldest, _)) = self.counts.front() else {
-            return;
+            return 0;
         };
         let width = self.width(terms);
         if oldest > (now + terms.slack()) / width {
             self.counts.clear();
             self.counts.push_back((now / width, self.total));
-            return;
+            return (oldest - now / width) * width;
         }
         while let Some(&(index, count)) = self.counts.front() {
             if self.end(terms, index) > now {
@@ -62,6 +62,7 @@ impl Slots {
             self.total -= count;
             self.counts.pop_front();
         }
+        0
     }
 
     pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {

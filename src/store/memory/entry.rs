@@ -117,7 +117,9 @@ impl Entry {
     }
 
     pub(super) fn repair(&mut self, terms: Terms, now: u64) {
-        self.held.state.repair(&terms, now);
+        self.expires_at = self
+            .expires_at
+            .saturating_sub(self.held.state.repair(&terms, now));
         if terms != self.terms {
             self.terms = terms;
             // A bucket at another rate fills at another time. The latest holds: both may be asked for.

@@ -123,7 +123,6 @@ impl Shard {
                 // An expiry that lies too far ahead was written under another clock.
                 if entry.expires_at > now + 2 * entry.terms.window {
                     entry.repair(entry.terms, now);
-                    entry.expires_at = entry.held.state.full_at(&entry.terms, now);
                 }
                 if entry.expires_at <= now {
                     self.remove(bucket, budget);
