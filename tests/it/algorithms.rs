@@ -1,17 +1,14 @@
-//! The embedded store, and with it the algorithms, against the reference model and the contracts.
-
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+//! C12: the embedded store, and with it the algorithms, against the reference model.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use tollgate::{ManualClock, MemoryStore};
 
+use crate::embedded::{Embedded, at_once};
 use crate::model::Rule;
 use crate::steps::{Scenario, any_rule, any_scenario};
 
-/// Sequences per property, and a multiple of it if `PROPTEST_CASES` says so.
-fn cases(cases: u32) -> Config {
+/// Sequences per property, unless `PROPTEST_CASES` says how many.
+pub(crate) fn cases(cases: u32) -> Config {
     let asked: Option<u32> = std::env::var("PROPTEST_CASES")
         .ok()
         .and_then(|cases| cases.parse().ok());
@@ -22,19 +19,9 @@ fn cases(cases: u32) -> Config {
     }
 }
 
-/// The answer of a future that need not wait.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("an embedded store never waits"),
-    }
-}
-
 fn compare(scenario: &Scenario) {
-    let clock = ManualClock::new();
-    let store = MemoryStore::builder().clock(clock.clock()).build();
-    at_once(scenario.compare(&store, &clock));
+    let embedded = Embedded::new();
+    at_once(scenario.compare(&embedded.store, &embedded.clock));
 }
 
 proptest! {

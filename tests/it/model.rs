@@ -30,7 +30,7 @@ fn div_ceil(a: i128, b: i128) -> i128 {
 
 /// What counts, with its layout: a part of what tells counters apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rule {
+pub(crate) enum Rule {
     Log,
     Slots(i128),
     Counter,
@@ -41,15 +41,15 @@ pub enum Rule {
 
 /// A quota in the model's words. The limit of a bucket is its burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    pub rule: Rule,
-    pub window: i128,
-    pub limit: i128,
-    pub rate: i128,
+pub(crate) struct Terms {
+    pub(crate) rule: Rule,
+    pub(crate) window: i128,
+    pub(crate) limit: i128,
+    pub(crate) rate: i128,
 }
 
 impl Terms {
-    pub fn quota(&self) -> Quota {
+    pub(crate) fn quota(&self) -> Quota {
         let window = micros(self.window);
         let limit = self.limit as u64;
         match self.rule {
@@ -66,24 +66,24 @@ impl Terms {
     }
 
     /// How far ahead of the clock a charge may be dated.
-    pub fn slack(&self) -> i128 {
+    pub(crate) fn slack(&self) -> i128 {
         self.window.min(SECOND)
     }
 }
 
-pub fn micros(time: i128) -> Duration {
+pub(crate) fn micros(time: i128) -> Duration {
     Duration::from_micros(u64::try_from(time).expect("a time"))
 }
 
 /// A charge of an ask.
 #[derive(Clone, Copy, Debug)]
-pub struct Charge {
-    pub key: &'static str,
-    pub policy: &'static str,
+pub(crate) struct Charge {
+    pub(crate) key: &'static str,
+    pub(crate) policy: &'static str,
     /// None: unlimited.
-    pub terms: Option<Terms>,
-    pub cost: u64,
-    pub shadow: bool,
+    pub(crate) terms: Option<Terms>,
+    pub(crate) cost: u64,
+    pub(crate) shadow: bool,
 }
 
 type Identity = (&'static str, &'static str, Rule, i128);
@@ -97,7 +97,7 @@ impl Charge {
 
 /// All counters.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
+pub(crate) struct Model {
     counters: HashMap<Identity, Counter>,
 }
 
@@ -177,7 +177,7 @@ impl Model {
             .unwrap_or(want)
     }
 
-    pub fn acquire(&mut self, now: i128, charges: &[Charge], want: u32, hold: Duration) -> Outcome {
+    pub(crate) fn acquire(&mut self, now: i128, charges: &[Charge], want: u32, hold: Duration) -> Outcome {
         let parts = self.repaired(now, charges);
         let granted = self.granted(&parts, charges, now, want);
         let stamp = self.stamp(&parts, now, hold);
@@ -199,7 +199,7 @@ impl Model {
         self.outcome(&parts, charges, granted, &charged, now, stamp)
     }
 
-    pub fn charge(&mut self, now: i128, charges: &[Charge], hold: Duration) -> Outcome {
+    pub(crate) fn charge(&mut self, now: i128, charges: &[Charge], hold: Duration) -> Outcome {
         let parts = self.repaired(now, charges);
         let stamp = self.stamp(&parts, now, hold);
         for charge in charges {
@@ -211,13 +211,13 @@ impl Model {
         self.outcome(&parts, charges, 1, &vec![1; charges.len()], now, stamp)
     }
 
-    pub fn peek(&mut self, now: i128, charges: &[Charge], want: u32) -> Outcome {
+    pub(crate) fn peek(&mut self, now: i128, charges: &[Charge], want: u32) -> Outcome {
         let parts = self.repaired(now, charges);
         let granted = self.granted(&parts, charges, now, want);
         self.outcome(&parts, charges, granted, &vec![0; charges.len()], now, now)
     }
 
-    pub fn give_back(&mut self, now: i128, charges: &[Charge], times: u32, stamp: i128) {
+    pub(crate) fn give_back(&mut self, now: i128, charges: &[Charge], times: u32, stamp: i128) {
         let parts = self.repaired(now, charges);
         for charge in charges {
             if let Some((identity, terms, _)) = parts.get(charge) {
@@ -228,7 +228,7 @@ impl Model {
         }
     }
 
-    pub fn reset(&mut self, charges: &[Charge]) {
+    pub(crate) fn reset(&mut self, charges: &[Charge]) {
         for charge in charges {
             if let Some(identity) = charge.identity() {
                 self.counters.remove(&identity);
@@ -237,7 +237,7 @@ impl Model {
     }
 
     /// Whether nothing is left of what was charged.
-    pub fn is_empty(&self, now: i128, charge: &Charge) -> bool {
+    pub(crate) fn is_empty(&self, now: i128, charge: &Charge) -> bool {
         let (Some(identity), Some(terms)) = (charge.identity(), charge.terms) else {
             return true;
         };

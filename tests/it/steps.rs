@@ -12,7 +12,7 @@ use tollgate::{Key, MAX_UNITS, ManualClock, PolicyName, Store, store};
 use crate::model::{Charge, Model, Rule, Terms, micros};
 
 /// What moves the time of a store's clock.
-pub trait Time {
+pub(crate) trait Time {
     /// Forward or back.
     fn step(&self, by: i128);
 }
@@ -27,13 +27,13 @@ impl Time for ManualClock {
 
 /// A sequence: counters with the terms that they change between, and what happens to them.
 #[derive(Clone, Debug)]
-pub struct Scenario {
-    pub counters: Vec<Vec<Terms>>,
-    pub steps: Vec<Step>,
+pub(crate) struct Scenario {
+    pub(crate) counters: Vec<Vec<Terms>>,
+    pub(crate) steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     Move(Move),
     Acquire(Vec<Part>, u32, Duration),
     Charge(Vec<Part>, Duration),
@@ -46,7 +46,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Move {
+pub(crate) enum Move {
     By(i128),
     /// A share of the first counter's window in thousandths, and some microseconds.
     Windows(i128, i128),
@@ -56,7 +56,7 @@ pub enum Move {
 
 /// A charge of an ask: which counter, under which of its terms, and how much.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub(crate) struct Part {
     counter: usize,
     terms: usize,
     cost: Cost,
@@ -64,7 +64,7 @@ pub struct Part {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Cost {
+pub(crate) enum Cost {
     Units(u64),
     /// The limit and some more or less.
     Limit(i128),
@@ -111,7 +111,7 @@ impl Scenario {
     }
 
     /// Runs the sequence on a store and on the model, and asserts that they answer the same.
-    pub async fn compare(&self, store: &impl Store, time: &impl Time) {
+    pub(crate) async fn compare(&self, store: &impl Store, time: &impl Time) {
         let mut run = Run {
             scenario: self,
             store,
@@ -283,7 +283,7 @@ const OTHERS: Terms = Terms {
 };
 
 /// Calls `then` with the ask of some charges.
-pub fn with_ask<T>(charges: &[Charge], then: impl FnOnce(Ask<'_>) -> T) -> T {
+pub(crate) fn with_ask<T>(charges: &[Charge], then: impl FnOnce(Ask<'_>) -> T) -> T {
     let keys: Vec<Key> = charges.iter().map(|charge| Key::from(charge.key)).collect();
     let policies: Vec<PolicyName> = charges
         .iter()
@@ -310,7 +310,7 @@ pub fn with_ask<T>(charges: &[Charge], then: impl FnOnce(Ask<'_>) -> T) -> T {
 }
 
 /// Any kind of counter.
-pub fn any_rule() -> impl Strategy<Value = Rule> {
+pub(crate) fn any_rule() -> impl Strategy<Value = Rule> {
     prop_oneof![
         3 => Just(Rule::Log),
         2 => select(vec![2, 3, 16, 64, 256]).prop_map(Rule::Slots),
@@ -346,7 +346,7 @@ fn any_units(rule: Rule) -> impl Strategy<Value = i128> {
 }
 
 /// Terms of one counter that differ in limit and rate.
-pub fn any_terms(rule: Rule) -> impl Strategy<Value = Vec<Terms>> {
+pub(crate) fn any_terms(rule: Rule) -> impl Strategy<Value = Vec<Terms>> {
     (
         any_window(),
         prop::collection::vec((any_units(rule), any_units(rule)), 1..3),
@@ -438,7 +438,7 @@ fn any_step(back: bool) -> impl Strategy<Value = Step> {
 }
 
 /// Sequences on up to three counters of the rules that `rule` makes, with back steps of the clock if `back`.
-pub fn any_scenario<R: Strategy<Value = Rule>>(
+pub(crate) fn any_scenario<R: Strategy<Value = Rule>>(
     rule: impl Fn() -> R,
     back: bool,
 ) -> impl Strategy<Value = Scenario> {

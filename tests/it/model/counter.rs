@@ -31,6 +31,13 @@ fn tick(units: i128, window: i128) -> u32 {
         .expect("a tick that is long enough")
 }
 
+impl Terms {
+    /// How long a tick of a bucket is.
+    pub(crate) fn tick_length(&self) -> i128 {
+        1 << tick(self.limit.max(self.rate), self.window)
+    }
+}
+
 impl Counter {
     pub(super) fn new(key: &str, terms: &Terms) -> Self {
         let offset = match terms.rule {
