@@ -1,7 +1,9 @@
 //! Integration tests, one binary for all.
 
 mod algorithms;
+mod cases;
 mod contracts;
 mod embedded;
+mod memory;
 mod model;
 mod steps;
