@@ -6,6 +6,8 @@ pub mod key;
 mod policy;
 mod quota;
 pub mod store;
+#[cfg(feature = "test-util")]
+pub mod testing;
 
 pub use self::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]

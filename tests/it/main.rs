@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod cases;
+mod conformance;
 mod contracts;
 mod embedded;
 mod memory;
