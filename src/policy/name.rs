@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::quota::Quota;
+
 /// The name of a policy: what separates its counters from other policies' and what clients see in
 /// `RateLimit-Policy`. 1 to 64 ASCII letters, digits and `-`, `_`, `.`, `/` or `:`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +25,16 @@ impl PolicyName {
             return Err(PolicyNameError(name.chars().take(80).collect()));
         }
         Ok(Self(name))
+    }
+
+    /// The default name of a policy: its quota in words.
+    pub(crate) fn of(quota: &Quota) -> Self {
+        Self(quota.slug().into())
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(name: impl TryInto<Self, Error: fmt::Display>) -> Self {
+        name.try_into().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The name's text.
