@@ -1,12 +1,13 @@
 //! The answer to a check.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Charge, Mode, Outcome, Retry, Stamp};
+use crate::store::{Charge, ChargeState, Mode, Outcome, Retry, Stamp};
 
 /// The answer to a check: whether the request may pass, and what is left.
 ///
@@ -85,51 +86,39 @@ impl Decision {
     /// What the answer to one ask says to the request with these charges.
     pub(crate) fn new(charges: &[Charge<'_>], outcome: &Outcome, source: Source) -> Self {
         let allowed = outcome.granted > 0;
-        let policies: SmallVec<[PolicyDecision; 1]> = charges
-            .iter()
-            .zip(&outcome.states)
-            .filter(|(charge, _)| !charge.quota.is_unlimited())
-            .map(|(charge, state)| PolicyDecision {
-                name: charge.policy.clone(),
-                quota: charge.quota,
-                cost: charge.cost,
-                mode: charge.mode,
-                remaining: state.remaining,
-                retry: state.retry,
-                reset_after: state.reset_after,
-                violated: match charge.mode {
-                    Mode::Enforce => !allowed && state.retry != Retry::Now,
-                    Mode::Shadow => state.charged == 0 && state.retry != Retry::Now,
-                },
-            })
-            .collect();
-        let enforced = (0_u16..)
-            .zip(&policies)
-            .filter(|(_, policy)| policy.mode == Mode::Enforce);
-        let lead = if allowed {
-            enforced.min_by_key(|(_, policy)| (policy.requests_left(), std::cmp::Reverse(policy.reset_after)))
-        } else {
-            enforced
-                .filter(|(_, policy)| policy.violated)
-                .max_by_key(|(_, policy)| policy.retry)
-        };
-        let lead = lead.map(|(index, _)| index);
-        Self {
+        let mut this = Self {
             verdict: if allowed {
                 Verdict::Allowed
             } else {
                 Verdict::Denied
             },
-            source: if lead.is_none() && allowed {
-                Source::Exempt
-            } else {
-                source
-            },
-            lead,
+            source,
+            lead: None,
             now: outcome.now,
             stamp: outcome.stamp,
-            policies,
+            policies: SmallVec::new(),
+        };
+        for (charge, state) in charges.iter().zip(&outcome.states) {
+            if !charge.quota.is_unlimited() {
+                this.policies.push(PolicyDecision::new(charge, state, allowed));
+            }
         }
+        this.lead = this.find_lead();
+        if allowed && this.lead.is_none() {
+            this.source = Source::Exempt;
+        }
+        this
+    }
+
+    fn find_lead(&self) -> Option<u16> {
+        let mut lead: Option<(u16, &PolicyDecision)> = None;
+        for (index, policy) in (0..).zip(&self.policies) {
+            let eligible = policy.mode == Mode::Enforce && (self.is_allowed() || policy.violated);
+            if eligible && lead.is_none_or(|(_, lead)| policy.leads_before(lead, self.is_allowed())) {
+                lead = Some((index, policy));
+            }
+        }
+        lead.map(|(index, _)| index)
     }
 
     /// Whether the request may pass, and if not, why.
@@ -244,6 +233,22 @@ impl Decision {
 }
 
 impl PolicyDecision {
+    fn new(charge: &Charge<'_>, state: &ChargeState, allowed: bool) -> Self {
+        Self {
+            name: charge.policy.clone(),
+            quota: charge.quota,
+            cost: charge.cost,
+            mode: charge.mode,
+            remaining: state.remaining,
+            retry: state.retry,
+            reset_after: state.reset_after,
+            violated: match charge.mode {
+                Mode::Enforce => !allowed && state.retry != Retry::Now,
+                Mode::Shadow => state.charged == 0 && state.retry != Retry::Now,
+            },
+        }
+    }
+
     /// The policy's name.
     #[must_use]
     pub const fn name(&self) -> &PolicyName {
@@ -300,5 +305,14 @@ impl PolicyDecision {
 
     fn requests_left(&self) -> u64 {
         self.remaining / self.cost.max(1)
+    }
+
+    fn leads_before(&self, other: &Self, allowed: bool) -> bool {
+        if allowed {
+            (self.requests_left(), Reverse(self.reset_after))
+                < (other.requests_left(), Reverse(other.reset_after))
+        } else {
+            self.retry > other.retry
+        }
     }
 }

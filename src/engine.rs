@@ -1,5 +1,6 @@
 //! From charges to a decision.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +14,7 @@ use crate::failure::FailurePolicy;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreFuture};
+use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreError, StoreFuture};
 
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
 
@@ -25,13 +26,6 @@ pub(crate) struct Engine {
     local: OnceLock<MemoryStore>,
 }
 
-/// A charge and how its policy answers without a store.
-#[derive(Clone, Copy)]
-pub(crate) struct Claim<'a> {
-    pub(crate) charge: Charge<'a>,
-    pub(crate) failure: FailurePolicy,
-}
-
 impl Engine {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self {
@@ -41,53 +35,76 @@ impl Engine {
         }
     }
 
-    /// Charges all claims or none.
-    pub(crate) fn decide(self: &Arc<Self>, claims: &[Claim<'_>]) -> Deciding {
-        self.run(claims, |ask| self.store.acquire(ask))
+    /// Charges all or none. Each charge's policy answers by its failure policy, in the same order, when the store
+    /// cannot.
+    ///
+    /// # Errors
+    ///
+    /// The decision is still to be waited for.
+    pub(crate) fn decide(
+        self: &Arc<Self>,
+        charges: &[Charge<'_>],
+        failures: &[FailurePolicy],
+    ) -> Result<Decision, Deciding> {
+        self.run(charges, failures, |ask| self.store.acquire(ask))
     }
 
     /// What [`decide`](Self::decide) would answer, charging nothing.
-    pub(crate) fn peek(self: &Arc<Self>, claims: &[Claim<'_>]) -> Deciding {
-        self.run(claims, |ask| self.store.peek(ask))
+    pub(crate) fn peek(
+        self: &Arc<Self>,
+        charges: &[Charge<'_>],
+        failures: &[FailurePolicy],
+    ) -> Result<Decision, Deciding> {
+        self.run(charges, failures, |ask| self.store.peek(ask))
     }
 
     fn run(
         self: &Arc<Self>,
-        claims: &[Claim<'_>],
+        charges: &[Charge<'_>],
+        failures: &[FailurePolicy],
         ask_store: impl FnOnce(&Ask<'_>) -> StoreFuture<Outcome>,
-    ) -> Deciding {
-        let charges = charges(claims);
+    ) -> Result<Decision, Deciding> {
         if charges.iter().all(|charge| charge.quota.is_unlimited()) {
-            return Deciding::ready(Decision::exempt());
+            return Ok(Decision::exempt());
         }
-        let ask = Ask::new(&charges).deadline(self.deadline);
-        match ask_store(&ask).into_ready() {
-            Ok(Ok(outcome)) => Deciding::ready(Decision::new(&charges, &outcome, Source::Store)),
-            Ok(Err(_)) => Deciding::ready(self.without_store(claims)),
-            Err(outcome) => Deciding {
-                state: State::Waiting {
-                    outcome,
-                    engine: Arc::clone(self),
-                    claims: claims.iter().map(OwnedClaim::from).collect(),
-                },
-            },
+        match ask_store(&Ask::new(charges).deadline(self.deadline)).into_ready() {
+            Ok(answer) => Ok(self.conclude(charges, failures, answer)),
+            Err(answer) => Err(Deciding {
+                answer,
+                engine: Arc::clone(self),
+                charges: charges.iter().map(OwnedCharge::from).collect(),
+                failures: SmallVec::from_slice(failures),
+            }),
         }
     }
 
+    fn conclude(
+        &self,
+        charges: &[Charge<'_>],
+        failures: &[FailurePolicy],
+        answer: Result<Outcome, StoreError>,
+    ) -> Decision {
+        let decision = match answer {
+            Ok(outcome) => Decision::new(charges, &outcome, Source::Store),
+            Err(_) => self.without_store(charges, failures),
+        };
+        if !decision.is_allowed() {
+            log_denial(charges, &decision);
+        }
+        decision
+    }
+
     /// Each policy answers by its own failure policy; the request passes if all let it.
-    fn without_store(&self, claims: &[Claim<'_>]) -> Decision {
-        if claims
-            .iter()
-            .any(|claim| claim.failure == FailurePolicy::Deny && claim.charge.mode == Mode::Enforce)
-        {
+    fn without_store(&self, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decision {
+        let each = || charges.iter().zip(failures);
+        if each().any(|(charge, failure)| *failure == FailurePolicy::Deny && charge.mode == Mode::Enforce) {
             return Decision::degraded(Verdict::Unavailable);
         }
-        let shares: SmallVec<[Charge<'_>; 1]> = claims
-            .iter()
-            .filter_map(|claim| match claim.failure {
+        let shares: SmallVec<[Charge<'_>; 1]> = each()
+            .filter_map(|(charge, failure)| match failure {
                 FailurePolicy::Local { instances } => Some(Charge {
-                    quota: claim.charge.quota.share(u64::from(instances.max(1))),
-                    ..claim.charge
+                    quota: charge.quota.share(u64::from((*instances).max(1))),
+                    ..*charge
                 }),
                 FailurePolicy::Allow | FailurePolicy::Deny => None,
             })
@@ -104,96 +121,72 @@ impl Engine {
     }
 }
 
-fn charges<'a>(claims: &[Claim<'a>]) -> SmallVec<[Charge<'a>; 1]> {
-    claims.iter().map(|claim| claim.charge).collect()
+#[cold]
+fn log_denial(charges: &[Charge<'_>], decision: &Decision) {
+    let Some(leading) = decision.leading() else {
+        tracing::debug!("denied: the store gave no answer");
+        return;
+    };
+    let key = charges.iter().find(|charge| charge.policy == leading.name());
+    tracing::debug!(
+        policy = %leading.name(),
+        key = key.map(|charge| tracing::field::display(charge.key.fingerprint())),
+        retry_after = ?decision.retry_after(),
+        "denied"
+    );
 }
 
-/// A claim that outlives its request's call.
-struct OwnedClaim {
+/// A charge that outlives its request's call.
+struct OwnedCharge {
     key: Key,
     policy: PolicyName,
     quota: Quota,
     cost: u64,
     mode: Mode,
-    failure: FailurePolicy,
 }
 
-impl From<&Claim<'_>> for OwnedClaim {
-    fn from(claim: &Claim<'_>) -> Self {
+impl From<&Charge<'_>> for OwnedCharge {
+    fn from(charge: &Charge<'_>) -> Self {
         Self {
-            key: claim.charge.key.clone(),
-            policy: claim.charge.policy.clone(),
-            quota: claim.charge.quota,
-            cost: claim.charge.cost,
-            mode: claim.charge.mode,
-            failure: claim.failure,
+            key: charge.key.clone(),
+            policy: charge.policy.clone(),
+            quota: charge.quota,
+            cost: charge.cost,
+            mode: charge.mode,
         }
     }
 }
 
-impl OwnedClaim {
-    fn borrow(&self) -> Claim<'_> {
-        Claim {
-            charge: Charge::new(&self.key, &self.policy, self.quota)
-                .cost(self.cost)
-                .mode(self.mode),
-            failure: self.failure,
-        }
+impl OwnedCharge {
+    fn borrow(&self) -> Charge<'_> {
+        Charge::new(&self.key, &self.policy, self.quota)
+            .cost(self.cost)
+            .mode(self.mode)
     }
 }
 
-/// A decision: there already, or awaited from the store.
+/// A decision that waits for the store's answer.
 pub(crate) struct Deciding {
-    state: State,
-}
-
-#[allow(
-    clippy::large_enum_variant,
-    reason = "boxing the waiting state would cost each remote check an allocation"
-)]
-enum State {
-    Ready(Option<Decision>),
-    Waiting {
-        outcome: StoreFuture<Outcome>,
-        engine: Arc<Engine>,
-        claims: SmallVec<[OwnedClaim; 1]>,
-    },
-}
-
-impl Deciding {
-    pub(crate) const fn ready(decision: Decision) -> Self {
-        Self {
-            state: State::Ready(Some(decision)),
-        }
-    }
-
-    /// The decision, if it needs no waiting.
-    pub(crate) fn into_ready(self) -> Result<Decision, Self> {
-        match self.state {
-            State::Ready(Some(decision)) => Ok(decision),
-            state => Err(Self { state }),
-        }
-    }
+    answer: StoreFuture<Outcome>,
+    engine: Arc<Engine>,
+    charges: SmallVec<[OwnedCharge; 1]>,
+    failures: SmallVec<[FailurePolicy; 1]>,
 }
 
 impl Future for Deciding {
     type Output = Decision;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.state {
-            State::Ready(decision) => Poll::Ready(decision.take().expect("polled after completion")),
-            State::Waiting {
-                outcome,
-                engine,
-                claims,
-            } => {
-                let answer = ready!(Pin::new(outcome).poll(cx));
-                let claims: SmallVec<[Claim<'_>; 1]> = claims.iter().map(OwnedClaim::borrow).collect();
-                Poll::Ready(match answer {
-                    Ok(outcome) => Decision::new(&charges(&claims), &outcome, Source::Store),
-                    Err(_) => engine.without_store(&claims),
-                })
-            }
-        }
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let charges: SmallVec<[Charge<'_>; 1]> = self.charges.iter().map(OwnedCharge::borrow).collect();
+        Poll::Ready(self.engine.conclude(&charges, &self.failures, answer))
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decision::Decision;
-use crate::engine::{Claim, Engine};
+use crate::engine::Engine;
 use crate::failure::FailurePolicy;
 use crate::key::Key;
 use crate::policy::PolicyName;
@@ -88,11 +88,10 @@ impl Limiter {
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
-        let deciding = {
-            let key = key.into();
-            self.engine.decide(&[self.claim(&key, cost)])
-        };
-        match deciding.into_ready() {
+        let decided = self
+            .engine
+            .decide(&[self.charge(&key.into(), cost)], &[self.failure]);
+        match decided {
             Ok(decision) => decision,
             Err(deciding) => deciding.await,
         }
@@ -120,8 +119,11 @@ impl Limiter {
 
     /// What [`check`](Self::check) would answer, charging nothing.
     pub async fn peek(&self, key: impl Into<Key>) -> Decision {
-        let key = key.into();
-        self.engine.peek(&[self.claim(&key, 1)]).await
+        let decided = self.engine.peek(&[self.charge(&key.into(), 1)], &[self.failure]);
+        match decided {
+            Ok(decision) => decision,
+            Err(deciding) => deciding.await,
+        }
     }
 
     /// Forgets what was charged to `key`.
@@ -160,13 +162,6 @@ impl Limiter {
 
     fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Charge<'a> {
         Charge::new(key, &self.policy, self.quota).cost(cost)
-    }
-
-    fn claim<'a>(&'a self, key: &'a Key, cost: u64) -> Claim<'a> {
-        Claim {
-            charge: self.charge(key, cost),
-            failure: self.failure,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The sliding counter: two windows, the earlier one weighted by what the sliding window still covers of it.
 
-use super::{Terms, tick_shift, ticks};
+use super::{Counting, Terms, tick_shift, ticks};
 use crate::quota::MAX_UNITS;
 
 /// Units of two neighbouring windows, which begin at multiples of the window's length.
@@ -18,15 +18,6 @@ pub(crate) struct Counter {
 impl Counter {
     fn start(&self, terms: &Terms) -> u64 {
         self.index * terms.window
-    }
-
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
-        let index = now / terms.window;
-        if index > self.index {
-            self.roll(index);
-        } else if terms.from_another_clock(self.start(terms), now) {
-            self.index = index;
-        }
     }
 
     fn roll(&mut self, index: u64) {
@@ -51,14 +42,28 @@ impl Counter {
         let shift = tick_shift(units.max(terms.capacity), terms.window);
         ((room * (terms.window >> shift) / units) << shift).min(terms.window)
     }
+}
 
-    pub(super) fn free(&self, terms: &Terms, now: u64) -> u64 {
+impl Counting for Counter {
+    #[inline]
+    fn repair(&mut self, terms: &Terms, now: u64) {
+        let index = now / terms.window;
+        if index > self.index {
+            self.roll(index);
+        } else if terms.from_another_clock(self.start(terms), now) {
+            self.index = index;
+        }
+    }
+
+    #[inline]
+    fn free(&self, terms: &Terms, now: u64) -> u64 {
         let elapsed = now.saturating_sub(self.start(terms));
         let used = self.current + Self::weighted(self.previous, terms.window - elapsed, terms);
         terms.capacity.saturating_sub(used)
     }
 
-    pub(super) fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
+    #[inline]
+    fn earliest_later(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
         let room = terms.capacity - cost;
         let end = self.start(terms) + terms.window;
         let earliest = if self.current <= room {
@@ -69,7 +74,8 @@ impl Counter {
         earliest.max(now)
     }
 
-    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
+    #[inline]
+    fn empty_at(&self, terms: &Terms, _now: u64) -> u64 {
         let windows = match (self.previous, self.current) {
             (0, 0) => return 0,
             (_, 0) => 1,
@@ -78,11 +84,13 @@ impl Counter {
         self.start(terms) + windows * terms.window
     }
 
-    pub(super) fn tail(&self, terms: &Terms) -> u64 {
+    #[inline]
+    fn tail(&self, terms: &Terms) -> u64 {
         self.start(terms)
     }
 
-    pub(super) fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
         let index = stamp / terms.window;
         if index > self.index {
             self.roll(index);
@@ -90,7 +98,8 @@ impl Counter {
         self.current = (self.current + units).min(MAX_UNITS);
     }
 
-    pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
         let index = stamp / terms.window;
         let count = if index == self.index {
             &mut self.current

@@ -1,6 +1,6 @@
 //! The fixed window: one counter, set back at each window's beginning.
 
-use super::Terms;
+use super::{Counting, Terms};
 use crate::quota::MAX_UNITS;
 
 /// The units of one window. Window `i` ends at `i` × W + offset.
@@ -22,8 +22,11 @@ impl Fixed {
     fn start(&self, terms: &Terms) -> u64 {
         self.end(terms).saturating_sub(terms.window)
     }
+}
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) {
+impl Counting for Fixed {
+    #[inline]
+    fn repair(&mut self, terms: &Terms, now: u64) {
         let index = Self::index_at(terms, now);
         if index > self.index {
             *self = Self { index, count: 0 };
@@ -32,23 +35,28 @@ impl Fixed {
         }
     }
 
-    pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {
+    #[inline]
+    fn free(&self, terms: &Terms, _now: u64) -> u64 {
         terms.capacity.saturating_sub(self.count)
     }
 
-    pub(super) fn earliest(&self, terms: &Terms, _now: u64, _cost: u64) -> u64 {
+    #[inline]
+    fn earliest_later(&self, terms: &Terms, _now: u64, _cost: u64) -> u64 {
         self.end(terms)
     }
 
-    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
+    #[inline]
+    fn empty_at(&self, terms: &Terms, _now: u64) -> u64 {
         if self.count > 0 { self.end(terms) } else { 0 }
     }
 
-    pub(super) fn tail(&self, terms: &Terms) -> u64 {
+    #[inline]
+    fn tail(&self, terms: &Terms) -> u64 {
         self.start(terms)
     }
 
-    pub(super) fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
         let index = Self::index_at(terms, stamp);
         if index > self.index {
             *self = Self { index, count: 0 };
@@ -56,7 +64,8 @@ impl Fixed {
         self.count = (self.count + units).min(MAX_UNITS);
     }
 
-    pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
         if Self::index_at(terms, stamp) == self.index && self.count >= units {
             self.count -= units;
         }

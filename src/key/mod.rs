@@ -6,6 +6,10 @@ pub struct Key {
     bytes: SmallVec<[u8; 64]>,
 }
 impl Key {
+    /// Fingerprint.
+    pub fn fingerprint(&self) -> impl std::fmt::Display {
+        "x"
+    }
     /// Bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes

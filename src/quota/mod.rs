@@ -105,13 +105,14 @@ pub(crate) enum Phase {
     PerKey,
 }
 
-/// How the state of a quota is laid out: a part of what identifies a counter.
+/// How the state of a quota is laid out: with the window and the offset, a part of what identifies a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Layout {
     Log,
     Slots(u16),
     Counter,
-    Fixed(Phase),
+    Fixed,
+    FixedPerKey,
     Bucket,
 }
 
@@ -389,7 +390,8 @@ impl Quota {
             Kind::Sliding { slots: 0 } => Layout::Slots(DEFAULT_SLOTS),
             Kind::Sliding { slots } => Layout::Slots(slots),
             Kind::Counter => Layout::Counter,
-            Kind::Fixed(phase) => Layout::Fixed(phase),
+            Kind::Fixed(Phase::Utc(_)) => Layout::Fixed,
+            Kind::Fixed(Phase::PerKey) => Layout::FixedPerKey,
             Kind::Bucket { .. } => Layout::Bucket,
         })
     }

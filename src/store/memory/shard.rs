@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 
 use super::budget::Budget;
 use super::entry::{Entry, Identity};
-use crate::algorithm::{State, Terms};
+use crate::algorithm::Terms;
 
 /// Counters that keys without room may share, per shard: one for each policy and window. They are not counted
 /// against the cap in keys, so that there is one when it is reached.
@@ -21,22 +21,30 @@ pub(super) struct Shard {
 }
 
 /// Where the counter of a charge is, or will be once it is charged.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Place {
-    Own(usize),
-    /// A counter of its own, whose first bytes are taken.
-    New(State),
-    Shared(usize),
-    NewShared(State),
+    /// In the table.
+    Bucket(usize),
+    /// Not in the table yet; its first bytes are taken.
+    New(Box<Entry>),
     /// There is no room for a counter of any kind: nothing fits.
     Nowhere,
 }
 
+impl Place {
+    pub(super) fn entry<'a>(&'a mut self, shard: &'a mut Shard) -> Option<&'a mut Entry> {
+        match self {
+            Self::Bucket(bucket) => Some(shard.entry_mut(*bucket)),
+            Self::New(entry) => Some(entry),
+            Self::Nowhere => None,
+        }
+    }
+}
+
 impl Shard {
     pub(super) fn find(&self, hash: u64, identity: &Identity<'_>) -> Option<usize> {
-        self.table.find_bucket_index(hash, |entry| {
-            entry.hash == hash && entry.identity().same_counter(identity)
-        })
+        self.table
+            .find_bucket_index(hash, |entry| entry.identity().same_counter(identity))
     }
 
     pub(super) fn entry(&self, bucket: usize) -> &Entry {
@@ -68,24 +76,31 @@ impl Shard {
             self.find(shared.hash(seed), &shared)
         };
         if let Some(bucket) = common {
-            self.entry_mut(bucket).repair(*terms, now);
+            self.entry_mut(bucket).before(terms, now);
         }
         if budget.take_key(Entry::first_bytes(identity, terms)) {
-            let state = common.map_or_else(|| State::new(terms), |bucket| self.entry(bucket).state.clone());
-            return Place::New(state);
+            let mut entry = Box::new(Entry::new(identity, terms));
+            if common.is_none_or(|bucket| entry.copy_state(self.entry(bucket), budget)) {
+                return Place::New(entry);
+            }
+            Self::discard(&entry, budget);
         }
         budget.count_overflow();
         match common {
-            Some(bucket) => Place::Shared(bucket),
-            None if self.shared < MAX_SHARED => Place::NewShared(State::new(terms)),
+            Some(bucket) => Place::Bucket(bucket),
+            None if self.shared < MAX_SHARED => {
+                budget.add_bytes(Entry::first_bytes(&shared, terms));
+                Place::New(Box::new(Entry::new(&shared, terms)))
+            }
             None => Place::Nowhere,
         }
     }
 
     /// Puts a charged counter into the table.
-    pub(super) fn insert(&mut self, entry: Entry) {
+    pub(super) fn insert(&mut self, hash: u64, entry: Entry, seed: &impl BuildHasher) {
         self.shared += usize::from(entry.is_shared());
-        self.table.insert_unique(entry.hash, entry, |entry| entry.hash);
+        self.table
+            .insert_unique(hash, entry, |entry| entry.identity().hash(seed));
     }
 
     pub(super) fn remove(&mut self, bucket: usize, budget: &Budget) {
@@ -93,30 +108,31 @@ impl Shard {
             return;
         };
         let (entry, _) = occupied.remove();
+        self.shared -= usize::from(entry.is_shared());
+        Self::discard(&entry, budget);
+    }
+
+    /// Returns what a counter took.
+    pub(super) fn discard(entry: &Entry, budget: &Budget) {
         if entry.is_shared() {
-            self.shared -= 1;
-            budget.return_bytes(entry.extra_bytes());
+            budget.return_bytes(entry.bytes());
         } else {
             budget.return_key(entry.bytes());
         }
     }
 
     /// Looks at the next `count` buckets and drops what has expired. True when the hand has come round.
-    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget) -> bool {
+    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget, seed: &impl BuildHasher) -> bool {
         for _ in 0..count {
             if self.hand >= self.table.num_buckets() {
                 self.hand = 0;
-                self.shrink();
+                self.shrink(seed);
                 return true;
             }
             let bucket = self.hand;
             self.hand += 1;
             if let Some(entry) = self.table.get_bucket_mut(bucket) {
-                // An expiry that lies too far ahead was written under another clock.
-                if entry.expires_at > now + 2 * entry.terms.window {
-                    entry.repair(entry.terms, now);
-                    entry.expires_at = entry.state.full_at(&entry.terms, now);
-                }
+                entry.repair_expiry(now);
                 if entry.expires_at <= now {
                     self.remove(bucket, budget);
                 }
@@ -126,10 +142,10 @@ impl Shard {
     }
 
     /// Returns a table's memory once most of it lies empty.
-    fn shrink(&mut self) {
+    fn shrink(&mut self, seed: &impl BuildHasher) {
         if self.table.capacity() > 8 && self.table.len() * 8 < self.table.capacity() {
             let target = self.table.len() * 2;
-            self.table.shrink_to(target, |entry| entry.hash);
+            self.table.shrink_to(target, |entry| entry.identity().hash(seed));
         }
     }
 
