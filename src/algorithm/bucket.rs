@@ -100,6 +100,10 @@ impl Counting for Bucket {
 
     #[inline]
     fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+        // Nobody knows what has been refilled since a time on another clock.
+        if terms.from_another_clock(stamp, now) {
+            return;
+        }
         let level = self.level(terms, now);
         let owed = units.min(terms.capacity) * level.unit(terms);
         // What refilling may have paid off since is not given back a second time.

@@ -1,7 +1,6 @@
 //! The sliding counter: two windows, the earlier one weighted by what the sliding window still covers of it.
 
-use super::{Counting, Terms, tick_shift, ticks};
-use crate::quota::MAX_UNITS;
+use super::{Counting, MOST_UNITS, Terms, tick_shift, ticks};
 
 /// Units of two neighbouring windows, which begin at multiples of the window's length.
 ///
@@ -18,6 +17,10 @@ pub(crate) struct Counter {
 impl Counter {
     fn start(&self, terms: &Terms) -> u64 {
         self.index * terms.window
+    }
+
+    fn is_empty(&self) -> bool {
+        self.current == 0 && self.previous == 0
     }
 
     fn roll(&mut self, index: u64) {
@@ -50,7 +53,7 @@ impl Counting for Counter {
         let index = now / terms.window;
         if index > self.index {
             self.roll(index);
-        } else if terms.from_another_clock(self.start(terms), now) {
+        } else if self.is_empty() || terms.from_another_clock(self.start(terms), now) {
             self.index = index;
         }
     }
@@ -95,7 +98,7 @@ impl Counting for Counter {
         if index > self.index {
             self.roll(index);
         }
-        self.current = (self.current + units).min(MAX_UNITS);
+        self.current = (self.current + units).min(MOST_UNITS);
     }
 
     #[inline]
@@ -108,7 +111,7 @@ impl Counting for Counter {
         } else {
             return;
         };
-        if *count >= units {
+        if *count >= units && *count < MOST_UNITS {
             *count -= units;
         }
     }

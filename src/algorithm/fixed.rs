@@ -1,7 +1,6 @@
 //! The fixed window: one counter, set back at each window's beginning.
 
-use super::{Counting, Terms};
-use crate::quota::MAX_UNITS;
+use super::{Counting, MOST_UNITS, Terms};
 
 /// The units of one window. Window `i` ends at `i` × W + offset.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,7 +27,8 @@ impl Counting for Fixed {
     #[inline]
     fn repair(&mut self, terms: &Terms, now: u64) {
         let index = Self::index_at(terms, now);
-        if index > self.index {
+        // Empty is new: nothing remembers a window in which nothing is charged.
+        if index > self.index || self.count == 0 {
             *self = Self { index, count: 0 };
         } else if terms.from_another_clock(self.start(terms), now) {
             self.index = index;
@@ -55,18 +55,16 @@ impl Counting for Fixed {
         self.start(terms)
     }
 
+    /// Counts in the window of the clock even where the stamp lies in the next: a lease ends with its window,
+    /// and moving on would forget what this one has used.
     #[inline]
-    fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        let index = Self::index_at(terms, stamp);
-        if index > self.index {
-            *self = Self { index, count: 0 };
-        }
-        self.count = (self.count + units).min(MAX_UNITS);
+    fn charge(&mut self, _terms: &Terms, _now: u64, _stamp: u64, units: u64) {
+        self.count = (self.count + units).min(MOST_UNITS);
     }
 
     #[inline]
     fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        if Self::index_at(terms, stamp) == self.index && self.count >= units {
+        if Self::index_at(terms, stamp) == self.index && self.count >= units && self.count < MOST_UNITS {
             self.count -= units;
         }
     }

@@ -8,13 +8,17 @@ use crate::quota::MAX_LOG_UNITS;
 /// The times at which the units in the window were charged, in order.
 ///
 /// A unit charged at `t` counts in (`t` − W, `t`] of every later check, that is while `now` < `t` + W.
-/// No more than [`MAX_LOG_UNITS`] are kept: older ones cannot change an answer, as no limit is higher.
+/// No more than [`Log::MOST`] are kept: older ones cannot change an answer, as no limit is higher. They could
+/// once newer ones are given back, so a log that holds the most takes nothing back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     times: VecDeque<u64>,
 }
 
 impl Log {
+    /// The most units that are kept: one more than a limit asks for, which tells that some may be missing.
+    pub(crate) const MOST: u64 = MAX_LOG_UNITS + 1;
+
     /// Ordinary traffic expires a unit or two at a time, which lie side by side; a backlog is searched.
     fn drop_expired(&mut self, terms: &Terms, now: u64) {
         for _ in 0..8 {
@@ -42,7 +46,7 @@ impl Log {
 
     /// Bytes that `units` take.
     pub(crate) fn bytes(units: u64) -> usize {
-        units.min(MAX_LOG_UNITS) as usize * size_of::<u64>()
+        units.min(Self::MOST) as usize * size_of::<u64>()
     }
 
     /// Reserves room for `units` in all.
@@ -88,12 +92,12 @@ impl Counting for Log {
 
     #[inline]
     fn charge(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        if units == 1 && self.times.len() < MAX_LOG_UNITS as usize {
+        if units == 1 && self.len() < Self::MOST {
             self.times.push_back(stamp);
             return;
         }
-        let units = units.min(MAX_LOG_UNITS) as usize;
-        let excess = (self.times.len() + units).saturating_sub(MAX_LOG_UNITS as usize);
+        let units = units.min(Self::MOST) as usize;
+        let excess = (self.times.len() + units).saturating_sub(Self::MOST as usize);
         self.times.drain(..excess);
         self.times.extend(std::iter::repeat_n(stamp, units));
     }
@@ -102,7 +106,7 @@ impl Counting for Log {
     fn give_back(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
         let first = self.times.partition_point(|&time| time < stamp);
         let end = self.times.partition_point(|&time| time <= stamp);
-        if (end - first) as u64 >= units {
+        if (end - first) as u64 >= units && self.len() < Self::MOST {
             self.times.drain(first..first + units as usize);
         }
     }

@@ -23,6 +23,13 @@ use crate::quota::{Kind, Layout, MAX_UNITS, Phase, Quota};
 /// Times are clamped to this (the year 2112), which leaves room for the longest window below 2⁵³.
 pub(crate) const MAX_TIME: u64 = 1 << 52;
 
+/// The most that an entry may lie ahead of the clock.
+pub(crate) const MAX_SLACK: u64 = 1_000_000;
+
+/// The most units that a window counts: one more than a limit goes, which tells that more may have been charged.
+/// What is at its most takes nothing back.
+const MOST_UNITS: u64 = MAX_UNITS + 1;
+
 const PRODUCT_BOUND: u64 = 1 << 52;
 
 /// A quota as the arithmetic needs it.
@@ -57,8 +64,8 @@ impl Terms {
     }
 
     /// How far ahead of the clock an entry may lie: more is from another clock.
-    fn slack(&self) -> u64 {
-        self.window.min(1_000_000)
+    pub(crate) fn slack(&self) -> u64 {
+        self.window.min(MAX_SLACK)
     }
 
     fn from_another_clock(&self, time: u64, now: u64) -> bool {
@@ -110,11 +117,12 @@ pub(crate) trait Counting {
     /// The earliest time that may stamp the next charge: states stay sorted by time.
     fn tail(&self, terms: &Terms) -> u64;
 
-    /// Adds `units`, 1 to 2³², whether they fit or not, as of `stamp`, which is at least `now` and the tail.
+    /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and the tail, and ahead of
+    /// both by no more than the slack.
     fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64);
 
     /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
-    /// window, not what a bucket has refilled since.
+    /// window, not what a bucket has refilled since, not from a state that may have lost count.
     fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64);
 
     /// The first time from `now` on at which `cost` units fit if nothing else is charged; `None` if never.
@@ -143,11 +151,15 @@ pub(crate) trait Counting {
         }
     }
 
-    /// Charges `units`, if any, and tells what is known after, for one that wants `cost` next.
+    /// Charges the units of a stamp, if any, and tells what is known after, for one that wants `cost` next.
+    ///
+    /// Another counter of the ask may put the stamp further ahead than this one's slack, after a step back of
+    /// the clock. It is cut to the slack then: a state that went along would forget what it holds now.
     #[inline]
-    fn after(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64, cost: u64) -> After {
+    fn after(&mut self, terms: &Terms, now: u64, (stamp, units): (u64, u64), cost: u64) -> After {
         if units > 0 {
-            self.charge(terms, now, stamp, units.min(MAX_UNITS));
+            let stamp = stamp.min(self.tail(terms).max(now + terms.slack()));
+            self.charge(terms, now, stamp, units.min(MOST_UNITS));
         }
         After {
             free: self.free(terms, now),
@@ -191,15 +203,17 @@ macro_rules! each {
 }
 
 impl State {
-    /// The state of a counter that was never charged.
-    pub(crate) fn new(terms: &Terms) -> Self {
-        match terms.layout {
+    /// The state of a counter that was never charged, repaired.
+    pub(crate) fn new(terms: &Terms, now: u64) -> Self {
+        let mut state = match terms.layout {
             Layout::Log => Self::Log(Log::default()),
             Layout::Slots(slots) => Self::Slots(Box::new(Slots::new(slots))),
             Layout::Counter => Self::Counter(Counter::default()),
             Layout::Fixed | Layout::FixedPerKey => Self::Fixed(Fixed::default()),
             Layout::Bucket => Self::Bucket(Bucket::default()),
-        }
+        };
+        each!(&mut state, state => state.repair(terms, now));
+        state
     }
 
     #[inline]
@@ -208,12 +222,12 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn after(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64, cost: u64) -> After {
-        each!(self, state => state.after(terms, now, stamp, units, cost))
+    pub(crate) fn after(&mut self, terms: &Terms, now: u64, charge: (u64, u64), cost: u64) -> After {
+        each!(self, state => state.after(terms, now, charge, cost))
     }
 
     pub(crate) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
-        if units > 0 {
+        if units > 0 && stamp <= 2 * MAX_TIME {
             each!(self, state => state.give_back(terms, now, stamp, units));
         }
     }

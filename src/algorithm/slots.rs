@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Counting, Log, Terms};
-use crate::quota::MAX_UNITS;
+use super::{Counting, Log, MOST_UNITS, Terms};
 
 /// Counts of the slots that the window touches, in order of time, empty slots left out.
 ///
@@ -18,7 +17,9 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(slots: u16) -> Self {
+    const MOST: u64 = 2 * MOST_UNITS;
+
+    pub(crate) fn new(slots: u16) -> Self {
         Self {
             slots,
             counts: VecDeque::new(),
@@ -45,7 +46,10 @@ impl Slots {
     }
 
     fn add(&mut self, index: u64, units: u64) {
-        let units = units.min(2 * MAX_UNITS - self.total);
+        let units = units.min(Self::MOST - self.total);
+        if units == 0 {
+            return;
+        }
         let full = self.counts.len() == Self::most(self.slots);
         match self.counts.back_mut() {
             Some((newest, count)) if *newest == index || full => {
@@ -67,6 +71,16 @@ impl Slots {
     /// clock would need more, the newest two become one, as of the later.
     const fn most(slots: u16) -> usize {
         slots as usize + 2
+    }
+
+    pub(crate) const fn slots(&self) -> u16 {
+        self.slots
+    }
+
+    /// As many slots as `bytes` pay for.
+    pub(crate) fn that_fit(bytes: usize) -> u16 {
+        let slots = (bytes / size_of::<(u64, u64)>()).saturating_sub(2);
+        u16::try_from(slots).unwrap_or(u16::MAX)
     }
 
     /// Bytes that the counts take at most.
@@ -136,7 +150,7 @@ impl Counting for Slots {
         let Ok(at) = self.counts.binary_search_by_key(&index, |&(index, _)| index) else {
             return;
         };
-        if self.counts[at].1 >= units {
+        if self.counts[at].1 >= units && self.total < Self::MOST {
             self.counts[at].1 -= units;
             self.total -= units;
             if self.counts[at].1 == 0 {

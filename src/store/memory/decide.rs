@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Shared;
 use super::entry::Identity;
 use super::shard::{Place, Shard};
-use crate::algorithm::{After, Before, Terms};
+use crate::algorithm::{After, Before, MAX_SLACK, Terms};
 use crate::clock::micros;
 use crate::store::{Ask, Charge, ChargeState, Mode, Outcome, Retry, Stamp};
 
@@ -189,10 +189,13 @@ impl<'a> Decide<'a> {
             .unwrap_or(want)
     }
 
-    /// The time that stamps this ask's charges: not before any entry of its counters.
+    /// The time that stamps this ask's charges: not before any entry of its counters, and no further ahead than
+    /// all of them take.
     fn stamp(&self, hold: Duration) -> u64 {
+        let slacks = self.counters.iter().map(|counter| counter.terms.slack());
+        let hold = slacks.fold(micros(hold).min(MAX_SLACK), u64::min);
         let tails = self.counters.iter().map(|counter| counter.before.tail);
-        tails.fold(self.now.saturating_add(micros(hold)), u64::max)
+        tails.fold(self.now + hold, u64::max)
     }
 
     pub(super) fn acquire(mut self, ask: &Ask<'_>) -> (Outcome, bool) {
@@ -300,7 +303,7 @@ impl<'a> Decide<'a> {
             let Place::New(entry) = counter.place else {
                 continue;
             };
-            if entry.expires_at > self.now {
+            if entry.expires_at() > self.now {
                 let shard = &mut self.locks[counter.lock].1;
                 shard.insert(counter.hash, *entry, &self.shared.seed);
                 inserted = true;
@@ -355,7 +358,7 @@ pub(super) fn acquire_known(shared: &Shared, ask: &Ask<'_>) -> Option<Outcome> {
     let entry = shard.entry_mut(bucket);
     let before = entry.before(&terms, now);
     let granted = fits(before.free, &terms, charge.cost, ask.want);
-    let stamp = before.tail.max(now.saturating_add(micros(ask.hold)));
+    let stamp = before.tail.max(now + micros(ask.hold).min(terms.slack()));
     let units = if granted == 0 {
         0
     } else {

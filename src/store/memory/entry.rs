@@ -5,13 +5,11 @@ use std::hash::{BuildHasher, Hasher};
 use smallvec::SmallVec;
 
 use super::budget::Budget;
-use crate::algorithm::{After, Before, Log, Slots, State, Terms};
+use super::held::Held;
+use crate::algorithm::{After, Before, Terms};
 use crate::policy::PolicyName;
-use crate::quota::{Layout, MAX_LOG_UNITS};
+use crate::quota::Layout;
 use crate::store::Charge;
-
-/// Slots that a log turns into when there is no memory for it to grow: 1/16 of a window too strict.
-const COMPACT_SLOTS: u16 = 16;
 
 const INLINE_KEY: usize = 32;
 
@@ -38,7 +36,15 @@ impl<'a> Identity<'a> {
 
     /// The counter that keys without room share under the same terms.
     pub(super) fn shared(self) -> Self {
-        Self { key: None, ..self }
+        Self {
+            key: None,
+            offset: if self.layout == Layout::FixedPerKey {
+                0
+            } else {
+                self.offset
+            },
+            ..self
+        }
     }
 
     pub(super) fn hash(&self, state: &impl BuildHasher) -> u64 {
@@ -64,11 +70,9 @@ pub(super) struct Entry {
     policy: PolicyName,
     window: u64,
     offset: u64,
-    pub(super) state: State,
+    held: Held,
     /// From this time on the state equals no state.
-    pub(super) expires_at: u64,
-    /// Bytes taken from the budget for the state.
-    state_bytes: u32,
+    expires_at: u64,
     layout: Layout,
     shared: bool,
 }
@@ -77,7 +81,11 @@ impl Entry {
     /// What a counter takes from the budget at first: its place in the table (which is at least 7/16 full), a
     /// long key, and the least that its state can shrink to.
     pub(super) fn first_bytes(identity: &Identity<'_>, terms: &Terms) -> usize {
-        Self::place_bytes(identity) + Self::least_state_bytes(terms.layout, terms.capacity)
+        let state = match identity.key {
+            Some(_) => Held::first_bytes(terms),
+            None => Held::shared_first_bytes(terms),
+        };
+        Self::place_bytes(identity) + state
     }
 
     fn place_bytes(identity: &Identity<'_>) -> usize {
@@ -85,40 +93,32 @@ impl Entry {
         size_of::<Self>() * 16 / 7 + if key > INLINE_KEY { key } else { 0 }
     }
 
-    fn least_state_bytes(layout: Layout, capacity: u64) -> usize {
-        match layout {
-            Layout::Log => Log::bytes(capacity).min(Slots::most_bytes(COMPACT_SLOTS)),
-            Layout::Slots(slots) => Slots::most_bytes(slots),
-            Layout::Counter | Layout::Fixed | Layout::FixedPerKey | Layout::Bucket => 0,
-        }
-    }
-
     /// A counter whose first bytes are already taken.
-    pub(super) fn new(identity: &Identity<'_>, terms: &Terms) -> Self {
+    pub(super) fn new(identity: &Identity<'_>, terms: &Terms, now: u64) -> Self {
         Self {
             key: SmallVec::from_slice(identity.key.unwrap_or_default()),
             policy: identity.policy.clone(),
             window: identity.window,
             offset: identity.offset,
-            state: State::new(terms),
+            held: match identity.key {
+                Some(_) => Held::new(terms, now),
+                None => Held::shared(terms, now),
+            },
             expires_at: 0,
-            state_bytes: Self::least_state_bytes(terms.layout, terms.capacity) as u32,
             layout: identity.layout,
             shared: identity.key.is_none(),
         }
     }
 
     /// Starts from the state of another counter under the same terms. False if there are no bytes for it.
-    pub(super) fn copy_state(&mut self, other: &Self, budget: &Budget) -> bool {
-        if let State::Log(log) = &other.state {
-            let more = Log::bytes(log.len()).saturating_sub(self.state_bytes as usize);
-            if !budget.take_bytes(more) {
-                return false;
+    pub(super) fn copy_state(&mut self, other: &Self, terms: &Terms, budget: &Budget) -> bool {
+        match other.held.copy(terms, budget) {
+            Some(held) => {
+                self.held = held;
+                true
             }
-            self.state_bytes += more as u32;
+            None => false,
         }
-        self.state = other.state.clone();
-        true
     }
 
     #[inline]
@@ -133,40 +133,52 @@ impl Entry {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        Self::place_bytes(&self.identity()) + self.state_bytes as usize
+        Self::place_bytes(&self.identity()) + self.held.bytes()
     }
 
     pub(super) const fn is_shared(&self) -> bool {
         self.shared
     }
 
+    pub(super) const fn expires_at(&self) -> u64 {
+        self.expires_at
+    }
+
     /// What is known before a charge.
     #[inline]
     pub(super) fn before(&mut self, terms: &Terms, now: u64) -> Before {
-        if self.expires_at <= now && self.layout == Layout::Log && matches!(self.state, State::Slots(_)) {
-            self.state = State::new(terms);
+        if self.expires_at <= now && !self.shared && self.held.is_substitute(self.layout) {
+            self.held = Held::new(terms, now);
         }
-        self.state.before(terms, now)
+        self.held.before(terms, now)
     }
 
-    /// Charges `units`, if any, and tells what is known after, for one that wants `cost` next.
+    /// Charges the units of a stamp, if any, and tells what is known after, for one that wants `cost` next.
     #[inline]
     pub(super) fn after(
         &mut self,
         terms: &Terms,
         now: u64,
-        (stamp, units): (u64, u64),
+        charge: (u64, u64),
         cost: u64,
         budget: &Budget,
     ) -> After {
-        if units > 0 {
-            self.make_room(terms, units, budget);
-        }
-        let after = self.state.after(terms, now, stamp, units, cost);
-        if units > 0 {
+        let after = self.held.after(terms, now, charge, cost, budget);
+        let (_, units) = charge;
+        if self.layout == Layout::Bucket {
+            // A bucket at another rate fills at another time. The latest holds: both rates may be asked for.
+            self.expires_at = self.expires_at.max(after.full_at);
+        } else if units > 0 {
             self.expires_at = after.full_at;
         }
         after
+    }
+
+    pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+        let full_at = self.held.give_back(terms, now, stamp, units);
+        if self.layout != Layout::Bucket {
+            self.expires_at = full_at;
+        }
     }
 
     /// A time of expiry that lies too far ahead was written under another clock, and the next check would
@@ -175,35 +187,5 @@ impl Entry {
         if self.layout != Layout::Bucket {
             self.expires_at = self.expires_at.min(now + 3 * self.window);
         }
-    }
-
-    pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
-        self.state.give_back(terms, now, stamp, units);
-        self.expires_at = self.state.full_at(terms, now);
-    }
-
-    /// Lets a log grow by doubling within the budget. Where there is no budget left, the log turns into slots,
-    /// which its first bytes have paid for: stricter by a slot, and back to a log once it has run empty.
-    fn make_room(&mut self, terms: &Terms, units: u64, budget: &Budget) {
-        let State::Log(log) = &mut self.state else { return };
-        if units <= log.room() {
-            return;
-        }
-        let paid = self.state_bytes as usize;
-        let needed = (log.len() + units).min(MAX_LOG_UNITS);
-        let doubled = (log.len() * 2).max(4).min(terms.capacity).max(needed);
-        for target in [doubled, needed] {
-            let more = Log::bytes(target).saturating_sub(paid);
-            if budget.take_bytes(more) {
-                self.state_bytes += more as u32;
-                log.set_capacity(target);
-                return;
-            }
-        }
-        budget.count_overflow();
-        self.state = State::Slots(Box::new(Slots::from_log(log, COMPACT_SLOTS, terms)));
-        let least = paid.min(Self::least_state_bytes(self.layout, terms.capacity));
-        budget.return_bytes(paid - least);
-        self.state_bytes = least as u32;
     }
 }

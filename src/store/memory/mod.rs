@@ -3,6 +3,7 @@
 mod budget;
 mod decide;
 mod entry;
+mod held;
 mod shard;
 mod sweeper;
 

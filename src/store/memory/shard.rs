@@ -79,8 +79,8 @@ impl Shard {
             self.entry_mut(bucket).before(terms, now);
         }
         if budget.take_key(Entry::first_bytes(identity, terms)) {
-            let mut entry = Box::new(Entry::new(identity, terms));
-            if common.is_none_or(|bucket| entry.copy_state(self.entry(bucket), budget)) {
+            let mut entry = Box::new(Entry::new(identity, terms, now));
+            if common.is_none_or(|bucket| entry.copy_state(self.entry(bucket), terms, budget)) {
                 return Place::New(entry);
             }
             Self::discard(&entry, budget);
@@ -90,7 +90,7 @@ impl Shard {
             Some(bucket) => Place::Bucket(bucket),
             None if self.shared < MAX_SHARED => {
                 budget.add_bytes(Entry::first_bytes(&shared, terms));
-                Place::New(Box::new(Entry::new(&shared, terms)))
+                Place::New(Box::new(Entry::new(&shared, terms, now)))
             }
             None => Place::Nowhere,
         }
@@ -123,6 +123,11 @@ impl Shard {
 
     /// Looks at the next `count` buckets and drops what has expired. True when the hand has come round.
     pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget, seed: &impl BuildHasher) -> bool {
+        if self.table.is_empty() {
+            self.hand = 0;
+            self.shrink(seed);
+            return true;
+        }
         for _ in 0..count {
             if self.hand >= self.table.num_buckets() {
                 self.hand = 0;
@@ -133,7 +138,7 @@ impl Shard {
             self.hand += 1;
             if let Some(entry) = self.table.get_bucket_mut(bucket) {
                 entry.repair_expiry(now);
-                if entry.expires_at <= now {
+                if entry.expires_at() <= now {
                     self.remove(bucket, budget);
                 }
             }
