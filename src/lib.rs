@@ -10,7 +10,7 @@ pub mod store;
 pub use self::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::ManualClock;
-pub use self::key::Key;
+pub use self::key::{Key, KeyExtractor};
 pub use self::policy::{PolicyName, PolicyNameError};
 pub use self::quota::{Algorithm, MAX_LOG_UNITS, MAX_UNITS, ParseQuotaError, Quota, QuotaError, Rate};
 pub use self::store::{MemoryStore, Store};
