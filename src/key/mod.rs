@@ -69,6 +69,8 @@ mod host;
 mod method;
 mod missing;
 mod or;
+#[cfg(test)]
+mod properties;
 mod route;
 mod subject;
 #[cfg(test)]
