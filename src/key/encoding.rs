@@ -90,8 +90,8 @@ mod tests {
     #[test]
     fn formatted_text_is_escaped() {
         let mut out = Buffer::new();
-        write!(Escape(&mut out), "{}~{}", 1, "b c").unwrap();
-        assert_eq!(out.as_slice(), b"1%7Eb%20c");
+        write!(Escape(&mut out), "{}~ /{}", 1, 24).unwrap();
+        assert_eq!(out.as_slice(), b"1%7E%20/24");
     }
 
     #[test]

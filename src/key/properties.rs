@@ -183,8 +183,8 @@ proptest! {
 
     #[test]
     fn any_field_is_taken_or_refused(lines in vec(field(0..300), 0..3)) {
-        fn check(extractor: impl KeyExtractor, parts: &http::request::Parts) {
-            for key in [key_of(&extractor, parts)].into_iter().flatten() {
+        fn check(extractor: &impl KeyExtractor, parts: &http::request::Parts) {
+            if let Ok(key) = key_of(extractor, parts) {
                 assert_fit_for_a_store(key.as_bytes());
             }
         }
@@ -195,10 +195,10 @@ proptest! {
         let parts = parts(request);
         let client = || ClientIp::trusted_proxies(["::1"]).unwrap();
         let x = HeaderName::from_static("x");
-        check(client().readable(), &parts);
-        check(client().forwarded_header(ForwardedHeader::Forwarded), &parts);
-        check(client().forwarded_header(ForwardedHeader::Vendor(x.clone())), &parts);
-        check((Header::new(x.clone()).readable(), Method), &parts);
-        check((Bearer.readable(), Header::new(x)).or(Host), &parts);
+        check(&client().readable(), &parts);
+        check(&client().forwarded_header(ForwardedHeader::Forwarded), &parts);
+        check(&client().forwarded_header(ForwardedHeader::Vendor(x.clone())), &parts);
+        check(&(Header::new(x.clone()).readable(), Method), &parts);
+        check(&(Bearer.readable(), Header::new(x)).or(Host), &parts);
     }
 }

@@ -67,4 +67,49 @@ mod tests {
         parts.extensions.insert(Route("".into()));
         assert_eq!(key_of(&MatchedPath, &parts), Ok("route=".to_owned()));
     }
+
+    #[cfg(feature = "axum")]
+    #[test]
+    fn axum_tells_the_whole_pattern_in_and_outside_nested_routers() {
+        use std::pin::pin;
+        use std::sync::{Arc, Mutex};
+        use std::task::{Context, Poll, Waker};
+
+        use axum::Router;
+        use axum::extract::Request as AxumRequest;
+        use axum::middleware::{Next, from_fn};
+        use axum::routing::get;
+        use tower_service::Service;
+
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let record = {
+            let seen = Arc::clone(&seen);
+            move |request: AxumRequest, next: Next| {
+                let (parts, body) = request.into_parts();
+                let key = key_of(&MatchedPath, &parts).unwrap();
+                seen.lock().unwrap().push(key);
+                next.run(AxumRequest::from_parts(parts, body))
+            }
+        };
+        let users = Router::new()
+            .route("/users/{id}", get(async || "user"))
+            .layer(from_fn(record.clone()));
+        let mut app = Router::new()
+            .nest("/api", users)
+            .fallback(async || "none")
+            .layer(from_fn(record));
+
+        let mut call = |path: &str| {
+            let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
+            let response = pin!(app.call(request)).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(response, Poll::Ready(Ok(_))));
+            std::mem::take(&mut *seen.lock().unwrap())
+        };
+        assert_eq!(
+            call("/api/users/7"),
+            ["route=/api/users/%7Bid%7D", "route=/api/users/%7Bid%7D"]
+        );
+        assert_eq!(call("/elsewhere"), ["route:none="]);
+        assert_eq!(call("/api/elsewhere"), ["route:none="]);
+    }
 }
