@@ -16,7 +16,7 @@ pub use self::clock::Clock;
 pub use self::clock::ManualClock;
 pub use self::decision::{Decision, PolicyDecision, Source, Verdict};
 pub use self::failure::FailurePolicy;
-pub use self::key::Key;
+pub use self::key::{Key, KeyExtractor};
 pub use self::limiter::Limiter;
 pub use self::policy::{PolicyName, PolicyNameError};
 pub use self::quota::{Algorithm, MAX_LOG_UNITS, MAX_UNITS, ParseQuotaError, Quota, QuotaError, Rate};

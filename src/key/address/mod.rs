@@ -1,0 +1,15 @@
+//! Keys made of addresses. All of them write the tag `ip`.
+
+mod chain;
+mod client;
+mod custom;
+mod forwarded;
+mod network;
+mod node;
+mod peer;
+mod proxies;
+
+pub use self::client::{ClientIp, ForwardedHeader};
+pub use self::custom::Address;
+pub use self::peer::{PeerAddr, PeerIp, PeerNetwork};
+pub use self::proxies::CidrError;
