@@ -35,10 +35,7 @@ impl Rejection {
     /// The refusal of a request that was not allowed.
     pub(crate) fn of(decision: Decision) -> Self {
         let (kind, status) = match decision.verdict() {
-            Verdict::Unavailable => (
-                RejectionKind::StoreUnavailable,
-                StatusCode::SERVICE_UNAVAILABLE,
-            ),
+            Verdict::Unavailable => (RejectionKind::StoreUnavailable, StatusCode::SERVICE_UNAVAILABLE),
             Verdict::Allowed | Verdict::Denied => {
                 (RejectionKind::QuotaExceeded, StatusCode::TOO_MANY_REQUESTS)
             }
@@ -102,9 +99,9 @@ impl fmt::Display for Rejection {
                 let plural = if secs == 1 { "" } else { "s" };
                 write!(f, ": retry after {secs} second{plural}")
             }
-            None if self.kind == RejectionKind::QuotaExceeded => {
-                f.write_str(": the request costs more than the limit allows at once, so waiting does not help")
-            }
+            None if self.kind == RejectionKind::QuotaExceeded => f.write_str(
+                ": the request costs more than the limit allows at once, so waiting does not help",
+            ),
             None => Ok(()),
         }
     }
@@ -117,8 +114,12 @@ mod tests {
 
     #[test]
     fn says_what_the_client_can_do() {
-        let denied =
-            |micros| Rejection::of(decision(false, &[Said::new(0).retry(Duration::from_micros(micros))]));
+        let denied = |micros| {
+            Rejection::of(decision(
+                false,
+                &[Said::new(0).retry(Duration::from_micros(micros))],
+            ))
+        };
         for (rejection, kind, status, words) in [
             (
                 denied(1),

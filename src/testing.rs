@@ -89,7 +89,11 @@ pub(crate) fn decision_at(micros: u64, allowed: bool, said: &[Said]) -> Decision
     let charges: Vec<Charge<'_>> = said
         .iter()
         .zip(&names)
-        .map(|(said, name)| Charge::new(&key, name, said.quota).cost(said.cost).mode(said.mode))
+        .map(|(said, name)| {
+            Charge::new(&key, name, said.quota)
+                .cost(said.cost)
+                .mode(said.mode)
+        })
         .collect();
     let granted = u32::from(allowed);
     let states = said

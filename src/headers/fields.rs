@@ -24,7 +24,7 @@ mod names {
 pub(super) use self::names::*;
 
 /// Every field of every family: all of a decision goes when another one takes its place.
-pub(super) const ALL: [HeaderName; 8] = [
+pub(super) static ALL: [HeaderName; 8] = [
     X_RATELIMIT_LIMIT,
     X_RATELIMIT_REMAINING,
     X_RATELIMIT_RESET,
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn finds_each_field_and_no_other() {
-        for name in ALL {
+        for name in &ALL {
             let mut headers = HeaderMap::new();
             headers.insert("content-type", HeaderValue::from_static("text/plain"));
             headers.insert("x-ratelimit-used", HeaderValue::from_static("1"));

@@ -19,25 +19,18 @@ pub(super) const UNTIL: &KeyRef = key_ref("t");
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
 
-pub(super) const fn names(draft: Draft) -> &'static [HeaderName] {
-    #[allow(
-        clippy::declare_interior_mutable_const,
-        reason = "http declares its own names the same way"
-    )]
-    const TRIPLE: &[HeaderName] = &[
-        RATELIMIT_LIMIT,
-        RATELIMIT_REMAINING,
-        RATELIMIT_RESET,
-        RATELIMIT_POLICY,
-    ];
-    #[allow(
-        clippy::declare_interior_mutable_const,
-        reason = "http declares its own names the same way"
-    )]
-    const PAIR: &[HeaderName] = &[RATELIMIT, RATELIMIT_POLICY];
+static TRIPLE: [HeaderName; 4] = [
+    RATELIMIT_LIMIT,
+    RATELIMIT_REMAINING,
+    RATELIMIT_RESET,
+    RATELIMIT_POLICY,
+];
+static PAIR: [HeaderName; 2] = [RATELIMIT, RATELIMIT_POLICY];
+
+pub(super) fn names(draft: Draft) -> &'static [HeaderName] {
     match draft {
-        Draft::V6 => TRIPLE,
-        Draft::V7 | Draft::V8 => PAIR,
+        Draft::V6 => &TRIPLE,
+        Draft::V7 | Draft::V8 => &PAIR,
     }
 }
 
@@ -237,10 +230,7 @@ mod tests {
     #[test]
     fn shadow_and_unlimited_policies_are_not_shown() {
         let said = [
-            Said::new(0)
-                .name("trial")
-                .shadow()
-                .retry(Duration::from_secs(9)),
+            Said::new(0).name("trial").shadow().retry(Duration::from_secs(9)),
             Said::new(50).name("login"),
             Said::new(0).name("free").quota(Quota::unlimited()),
         ];

@@ -150,10 +150,7 @@ mod tests {
                 (7, 3),
             ),
             (
-                &[
-                    ("x-ratelimit-remaining", "many"),
-                    ("ratelimit", "\"a\";r=7;t=30"),
-                ],
+                &[("x-ratelimit-remaining", "many"), ("ratelimit", "\"a\";r=7;t=30")],
                 (7, 30),
             ),
         ] {

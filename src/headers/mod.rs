@@ -113,7 +113,7 @@ impl Headers {
     pub fn names(&self) -> Vec<HeaderName> {
         let mut names = Vec::new();
         if self.x_ratelimit.is_some() {
-            names.extend(x_ratelimit::NAMES);
+            names.extend_from_slice(&x_ratelimit::NAMES);
         }
         if let Some(draft) = self.ietf {
             names.extend_from_slice(ietf::names(draft));
@@ -141,9 +141,7 @@ impl Headers {
             && let Some(secs) = retry_after(decision)
         {
             // Whoever builds the refusal may know better, or spread its clients.
-            headers
-                .entry(RETRY_AFTER)
-                .or_insert_with(|| number::number(secs));
+            headers.entry(RETRY_AFTER).or_insert_with(|| number::number(secs));
         }
         if self.x_ratelimit.is_none() && self.ietf.is_none() {
             return;
@@ -155,7 +153,7 @@ impl Headers {
             if inner.is_some_and(|inner| inner.is_more_binding(&shown)) {
                 return;
             }
-            for name in fields::ALL {
+            for name in &fields::ALL {
                 headers.remove(name);
             }
         }

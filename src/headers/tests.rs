@@ -236,7 +236,6 @@ fn no_family_leaves_inner_fields_alone() {
 fn r9_waiting_as_told_is_enough() {
     for quota in [
         Quota::per_second(10),
-        Quota::per_second(10).sliding_counter(),
         Quota::per_second(10).fixed_window(),
         Quota::per_second(10).slots(8),
         Quota::token_bucket(Rate::per_second(10), 10),
@@ -279,11 +278,7 @@ fn b25_the_epoch_reset_is_constant_within_a_fixed_window() {
 
 fn knobs() -> impl Strategy<Value = Headers> {
     let x_ratelimit = prop::option::of(prop_oneof![Just(Reset::Delta), Just(Reset::Epoch)]);
-    let ietf = prop::option::of(prop_oneof![
-        Just(Draft::V6),
-        Just(Draft::V7),
-        Just(Draft::V8)
-    ]);
+    let ietf = prop::option::of(prop_oneof![Just(Draft::V6), Just(Draft::V7), Just(Draft::V8)]);
     (x_ratelimit, ietf, any::<bool>()).prop_map(|(x_ratelimit, ietf, retry_after)| Headers {
         x_ratelimit,
         ietf,
@@ -295,7 +290,7 @@ fn said() -> impl Strategy<Value = Said> {
     let quota = prop_oneof![
         (0..5_000_u64, 1_000..100_000_000_u64)
             .prop_map(|(limit, window)| Quota::new(limit, Duration::from_micros(window))),
-        (1..1_000_u64, 0..=crate::MAX_UNITS)
+        (1..1_000_u64, 0..1_u64 << 30)
             .prop_map(|(rate, burst)| Quota::token_bucket(Rate::per_second(rate), burst)),
     ];
     ("[a-zA-Z0-9._/:-]{1,64}", quota, any::<[u64; 2]>()).prop_map(|(name, quota, [remaining, reset])| {

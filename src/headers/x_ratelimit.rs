@@ -6,7 +6,7 @@ use super::fields::{X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET}
 use super::number::number;
 use super::shown::Shown;
 
-pub(super) const NAMES: [HeaderName; 3] = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
+pub(super) static NAMES: [HeaderName; 3] = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET];
 
 /// What `X-RateLimit-Reset` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,9 @@ mod tests {
             reset,
             &mut headers,
         );
-        NAMES.map(|name| Some(headers.get(name)?.to_str().ok()?.to_owned()))
+        NAMES
+            .each_ref()
+            .map(|name| Some(headers.get(name)?.to_str().ok()?.to_owned()))
     }
 
     fn three(limit: &str, remaining: &str, reset: &str) -> [Option<String>; 3] {
