@@ -5,6 +5,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::{ResponseForRejection, accept, body, grpc};
+use crate::decision::Decision;
 use crate::rejection::{Rejection, RejectionKind};
 
 /// The URI of the problem type, by draft-ietf-httpapi-ratelimit-headers-11, section 5. It identifies the
@@ -79,10 +80,7 @@ fn problem(rejection: &Rejection) -> String {
         format!(r#"{{"type":"{kind}","title":"{title}","status":{code},"detail":"{rejection}""#);
     if rejection.kind() == RejectionKind::QuotaExceeded {
         problem.push_str(r#","violated-policies":["#);
-        let violated = rejection
-            .decision()
-            .into_iter()
-            .flat_map(|decision| decision.violated());
+        let violated = rejection.decision().into_iter().flat_map(Decision::violated);
         for (index, policy) in violated.enumerate() {
             problem.push_str(if index > 0 { ",\"" } else { "\"" });
             problem.push_str(policy.name().as_str());
@@ -109,7 +107,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::decision::{Decision, Verdict};
+    use crate::decision::Verdict;
     use crate::testing::{Said, decision};
 
     fn denied() -> Rejection {
