@@ -37,24 +37,12 @@ impl Engine {
 
     /// Charges all or none. Each charge's policy answers by its failure policy, in the same order, when the store
     /// cannot.
-    ///
-    /// # Errors
-    ///
-    /// The decision is still to be waited for.
-    pub(crate) fn decide(
-        self: &Arc<Self>,
-        charges: &[Charge<'_>],
-        failures: &[FailurePolicy],
-    ) -> Result<Decision, Deciding> {
+    pub(crate) fn decide(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
         self.run(charges, failures, |ask| self.store.acquire(ask))
     }
 
     /// What [`decide`](Self::decide) would answer, charging nothing.
-    pub(crate) fn peek(
-        self: &Arc<Self>,
-        charges: &[Charge<'_>],
-        failures: &[FailurePolicy],
-    ) -> Result<Decision, Deciding> {
+    pub(crate) fn peek(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
         self.run(charges, failures, |ask| self.store.peek(ask))
     }
 
@@ -63,13 +51,13 @@ impl Engine {
         charges: &[Charge<'_>],
         failures: &[FailurePolicy],
         ask_store: impl FnOnce(&Ask<'_>) -> StoreFuture<Outcome>,
-    ) -> Result<Decision, Deciding> {
+    ) -> Decided {
         if charges.iter().all(|charge| charge.quota.is_unlimited()) {
-            return Ok(Decision::exempt());
+            return Decided::Now(Decision::exempt());
         }
         match ask_store(&Ask::new(charges).deadline(self.deadline)).into_ready() {
-            Ok(answer) => Ok(self.conclude(charges, failures, answer)),
-            Err(answer) => Err(Deciding {
+            Ok(answer) => Decided::Now(self.conclude(charges, failures, answer)),
+            Err(answer) => Decided::Later(Deciding {
                 answer,
                 engine: Arc::clone(self),
                 charges: charges.iter().map(OwnedCharge::from).collect(),
@@ -163,6 +151,16 @@ impl OwnedCharge {
             .cost(self.cost)
             .mode(self.mode)
     }
+}
+
+/// A decision, if it needs no waiting.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would cost each request to a remote store an allocation"
+)]
+pub(crate) enum Decided {
+    Now(Decision),
+    Later(Deciding),
 }
 
 /// A decision that waits for the store's answer.

@@ -113,7 +113,7 @@ where
                 StateProj::Calling { inner, decided } => {
                     let mut response = ready!(inner.poll(cx))?;
                     if let Some((decision, headers)) = decided {
-                        headers.write(decision, response.headers_mut());
+                        headers.write(decision, &mut response);
                     }
                     return Poll::Ready(Ok(response));
                 }

@@ -8,7 +8,8 @@ use http::HeaderName;
 use http::request::Parts;
 use tower_layer::Layer;
 
-use crate::engine::{Deciding, Engine};
+use crate::decision::Decision;
+use crate::engine::{Decided, Deciding, Engine};
 use crate::failure::FailurePolicy;
 use crate::headers::Headers;
 use crate::key::{KeyExtractor, KeyHasher};
@@ -61,7 +62,7 @@ impl RateLimitLayer {
                 exempt_preflight: false,
                 decision_extension: true,
             }),
-            rejection: Arc::new(DefaultResponse::default()),
+            rejection: Arc::new(DefaultResponse::new()),
         }
     }
 }
@@ -152,22 +153,27 @@ impl<R> RateLimitLayer<R> {
 }
 
 /// What a layer has to say to a request before its service is called.
-pub(crate) enum Verdict {
+pub(crate) enum Assessment {
     /// Nothing: it passes.
     Pass,
     Refuse(Rejection),
-    Decide(Deciding),
+    Decided(Decision),
+    /// It has to wait for the store.
+    Wait(Deciding),
 }
 
 impl Config {
-    pub(crate) fn assess(&self, request: &Parts) -> Verdict {
+    pub(crate) fn assess(&self, request: &Parts) -> Assessment {
         if self.exempt_preflight && is_preflight(request) {
-            return Verdict::Pass;
+            return Assessment::Pass;
         }
         match self.policy.take(request, &self.hasher) {
-            Ok(None) => Verdict::Pass,
-            Ok(Some(taken)) => Verdict::Decide(self.engine.decide(&[taken.claim()])),
-            Err(status) => Verdict::Refuse(Rejection::missing_key(status)),
+            Ok(None) => Assessment::Pass,
+            Ok(Some(taken)) => match self.engine.decide(&[taken.charge()], &[taken.failure()]) {
+                Decided::Now(decision) => Assessment::Decided(decision),
+                Decided::Later(deciding) => Assessment::Wait(deciding),
+            },
+            Err(status) => Assessment::Refuse(Rejection::missing_key(status)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decision::Decision;
-use crate::engine::Engine;
+use crate::engine::{Decided, Engine};
 use crate::failure::FailurePolicy;
 use crate::key::Key;
 use crate::policy::PolicyName;
@@ -92,8 +92,8 @@ impl Limiter {
             .engine
             .decide(&[self.charge(&key.into(), cost)], &[self.failure]);
         match decided {
-            Ok(decision) => decision,
-            Err(deciding) => deciding.await,
+            Decided::Now(decision) => decision,
+            Decided::Later(deciding) => deciding.await,
         }
     }
 
@@ -121,8 +121,8 @@ impl Limiter {
     pub async fn peek(&self, key: impl Into<Key>) -> Decision {
         let decided = self.engine.peek(&[self.charge(&key.into(), 1)], &[self.failure]);
         match decided {
-            Ok(decision) => decision,
-            Err(deciding) => deciding.await,
+            Decided::Now(decision) => decision,
+            Decided::Later(deciding) => deciding.await,
         }
     }
 

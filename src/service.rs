@@ -9,7 +9,7 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
-use crate::layer::{Config, Verdict};
+use crate::layer::{Assessment, Config};
 use crate::rejection::Rejection;
 use crate::response::{DefaultResponse, ResponseForRejection};
 
@@ -74,24 +74,28 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let rejection = match self.config.assess(&parts) {
-            Verdict::Pass => {
+            Assessment::Pass => {
                 return ResponseFuture::passing(self.inner.call(Request::from_parts(parts, body)));
             }
-            Verdict::Refuse(rejection) => rejection,
-            Verdict::Decide(deciding) => match deciding.into_ready() {
-                Ok(decision) if decision.is_allowed() => {
-                    if self.config.decision_extension {
-                        parts.extensions.insert(decision.clone());
-                    }
-                    let inner = self.inner.call(Request::from_parts(parts, body));
-                    return ResponseFuture::calling(inner, decision, self.config.headers);
+            Assessment::Refuse(rejection) => rejection,
+            Assessment::Decided(decision) if decision.is_allowed() => {
+                if self.config.decision_extension {
+                    parts.extensions.insert(decision.clone());
                 }
-                Ok(decision) => Rejection::of(decision),
-                Err(deciding) => {
-                    let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
-                    return ResponseFuture::deciding(deciding, (parts, body), self.take_ready(), config, rejection);
-                }
-            },
+                let inner = self.inner.call(Request::from_parts(parts, body));
+                return ResponseFuture::calling(inner, decision, self.config.headers);
+            }
+            Assessment::Decided(decision) => Rejection::of(decision),
+            Assessment::Wait(deciding) => {
+                let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
+                return ResponseFuture::deciding(
+                    deciding,
+                    (parts, body),
+                    self.take_ready(),
+                    config,
+                    rejection,
+                );
+            }
         };
         // Dropping the ready service returns what it had reserved, a permit for example.
         drop(self.take_ready());
@@ -107,7 +111,9 @@ pub(crate) fn refuse<ResBody>(
     config: &Config,
 ) -> Response<ResBody> {
     let mut response = builder.response(&rejection, request);
-    config.headers.write_rejection(&rejection, response.headers_mut());
+    if let Some(decision) = rejection.decision() {
+        config.headers.write(decision, &mut response);
+    }
     response.extensions_mut().insert(rejection);
     response
 }

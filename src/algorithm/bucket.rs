@@ -54,7 +54,7 @@ impl Bucket {
 impl Counting for Bucket {
     #[inline]
     fn repair(&mut self, terms: &Terms, now: u64) {
-        if terms.from_another_clock(self.at, now) {
+        if terms.is_foreign(self.at, now) {
             self.at = now;
         }
     }
@@ -101,7 +101,7 @@ impl Counting for Bucket {
     #[inline]
     fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
         // Nobody knows what has been refilled since a time on another clock.
-        if terms.from_another_clock(stamp, now) {
+        if terms.is_foreign(stamp, now) {
             return;
         }
         let level = self.level(terms, now);

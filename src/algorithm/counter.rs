@@ -53,7 +53,7 @@ impl Counting for Counter {
         let index = now / terms.window;
         if index > self.index {
             self.roll(index);
-        } else if self.is_empty() || terms.from_another_clock(self.start(terms), now) {
+        } else if self.is_empty() || terms.is_foreign(self.start(terms), now) {
             self.index = index;
         }
     }

@@ -30,7 +30,7 @@ impl Counting for Fixed {
         // Empty is new: nothing remembers a window in which nothing is charged.
         if index > self.index || self.count == 0 {
             *self = Self { index, count: 0 };
-        } else if terms.from_another_clock(self.start(terms), now) {
+        } else if terms.is_foreign(self.start(terms), now) {
             self.index = index;
         }
     }

@@ -62,7 +62,7 @@ impl Counting for Log {
         let Some(&oldest) = self.times.front() else { return };
         // Units in one log were charged within one window of each other, so the oldest tells of another
         // clock for all of them that can hold a client longer than two windows.
-        if terms.from_another_clock(oldest, now) {
+        if terms.is_foreign(oldest, now) {
             self.times.iter_mut().for_each(|time| *time = now);
         } else if oldest + terms.window <= now {
             self.drop_expired(terms, now);

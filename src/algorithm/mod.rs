@@ -68,7 +68,8 @@ impl Terms {
         self.window.min(MAX_SLACK)
     }
 
-    fn from_another_clock(&self, time: u64, now: u64) -> bool {
+    /// Whether a time was written under another clock.
+    fn is_foreign(&self, time: u64, now: u64) -> bool {
         time > now + self.slack()
     }
 }

@@ -404,7 +404,10 @@ const fn divided(units: u64, parts: u64) -> u64 {
 
 const fn checked_window(window: Duration) -> Result<u64, QuotaError> {
     let micros = window.as_micros();
-    if micros < MIN_WINDOW as u128 || micros > MAX_WINDOW as u128 || window.subsec_nanos() % 1_000 != 0 {
+    if micros < MIN_WINDOW as u128
+        || micros > MAX_WINDOW as u128
+        || !window.subsec_nanos().is_multiple_of(1_000)
+    {
         return Err(QuotaError::Window);
     }
     Ok(micros as u64)

@@ -270,8 +270,8 @@ impl<'a> Decide<'a> {
         }
         let mut outcome = Outcome::new(granted, Stamp::from_micros(self.now), []);
         outcome.stamp = Stamp::from_micros(stamp);
-        for index in 0..self.charges.len() {
-            let state = self.describe(index, charged[index]);
+        for (index, &charged) in charged.iter().enumerate() {
+            let state = self.describe(index, charged);
             outcome.states.push(state);
         }
         (outcome, self.keep())

@@ -99,7 +99,6 @@ impl MemoryStore {
     }
 
     /// Sets caps and clock.
-    #[must_use]
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             max_keys: DEFAULT_MAX_KEYS,
