@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn quoted_commas_separate_nothing() {
         assert_eq!(elements(&[r#"a="x,y",b"#], true), ["b", r#"a="x,y""#]);
-        assert_eq!(elements(&[r#"a="x\",y",b"#], true), ["b", r#"a="x\",y""#]);
+        assert_eq!(elements(&[r#"a="x,\"y",b"#], true), ["b", r#"a="x,\"y""#]);
         assert_eq!(elements(&[r#"a="x,y",b"#], false), ["b", "y\"", "a=\"x"]);
     }
 

@@ -283,6 +283,13 @@ mod tests {
             client(&proxies(), FORWARDED_FOR, &[b"10.0.0.3, 10.0.0.2"]),
             "10.0.0.3"
         );
+        // A proxy that arrives as IPv4 in IPv6 is the same proxy.
+        let mapped = Request::get("/").extension(peer("[::ffff:10.0.0.1]:80"));
+        let parts = parts(mapped.header(FORWARDED_FOR, "203.0.113.2"));
+        assert_eq!(
+            key_of(&proxies().readable(), &parts),
+            Ok("ip=203.0.113.2".to_owned())
+        );
         // A peer that is no proxy is the client, whatever it sends.
         let elsewhere = ClientIp::trusted_proxies(["192.0.2.0/24"]).unwrap();
         assert_eq!(client(&elsewhere, FORWARDED_FOR, &lines), PROXY);
