@@ -10,8 +10,8 @@ use super::missing::Missing;
 
 /// Counts by the token of `Authorization: Bearer <token>` (RFC 6750 section 2.1), hashed.
 ///
-/// **A token that nothing has verified lets a client invent a fresh key for every request.** Put the rate limit inside
-/// the layer that verifies tokens, or add a policy by address.
+/// **A token that nothing has verified lets a client invent a fresh key for every request.** Put the rate
+/// limit inside the layer that verifies tokens, or add a policy by address.
 ///
 /// Any other scheme, several lines, or a token with characters that the RFC does not allow is no key.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,8 +10,8 @@ use super::subject::Key;
 ///
 /// A part is a tag, which says what its value is, and a value, any bytes. Equal tags mean equal things: an
 /// extractor of your own should bring tags of its own, such as `billing:account`. The built-in ones use
-/// `key`, `ip`, `bearer`, `host`, `method`, `route` and `global`, and everything that starts with `key:`, `ext:`, `header:`,
-/// `method:` or `route:`.
+/// `key`, `ip`, `bearer`, `host`, `method`, `route` and `global`, and everything that starts with `key:`,
+/// `ext:`, `header:`, `method:` or `route:`.
 ///
 /// ```
 /// use tollgate::key::{KeyBuilder, KeyHasher};
@@ -99,8 +99,8 @@ impl<'a> KeyBuilder<'a> {
         Key::new(self.encoded)
     }
 
-    /// Writes what `parts` adds in one form, whatever the extractors prefer. The outermost choice wins, as it was
-    /// made last.
+    /// Writes what `parts` adds in one form, whatever the extractors prefer. The outermost choice wins, as it
+    /// was made last.
     pub(super) fn in_form<T>(&mut self, form: Form, parts: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.form;
         self.form = outer.or(Some(form));

@@ -14,8 +14,8 @@ pub(super) const MAX_KEY: usize = 256;
 /// Starts what is a hash. Not in [`SAFE`], so no readable value starts with it.
 pub(super) const HASH_MARK: u8 = b'~';
 
-/// The bytes that stand for themselves. `%`, `~`, `,`, `=` and braces must stay out: they carry the structure of
-/// a key, or choose its slot in a Redis cluster.
+/// The bytes that stand for themselves. `%`, `~`, `,`, `=` and braces must stay out: they carry the structure
+/// of a key, or choose its slot in a Redis cluster.
 const SAFE: [bool; 256] = {
     let mut safe = [false; 256];
     let mut byte = 0;

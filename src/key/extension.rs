@@ -12,8 +12,9 @@ use super::subject::Key;
 
 /// Counts by a value that an outer layer put into the request's extensions, readable.
 ///
-/// The best key where clients are known: the layer that authenticates inserts who it is, and nothing that is not
-/// verified becomes a key. The label, any text, separates values of different meaning; values are whatever is `Into<Key>`.
+/// The best key where clients are known: the layer that authenticates inserts who it is, and nothing that is
+/// not verified becomes a key. The label, any text, separates values of different meaning; values are
+/// whatever is `Into<Key>`.
 ///
 /// ```
 /// use tollgate::key::{self, KeyBuilder, KeyExtractor, KeyHasher};
@@ -61,7 +62,8 @@ where
 {
     fn extract(&self, parts: &Parts, key: &mut KeyBuilder<'_>) -> Result<(), Missing> {
         let extension = parts.extensions.get::<T>().ok_or(Missing::new(
-            "it lacks the extension that `key::extension` reads: is the layer that inserts it outside the rate limit?",
+            "it lacks the extension that `key::extension` reads: is the layer that inserts it \
+             outside the rate limit?",
         ))?;
         key.nested(&self.tag, &(self.value)(extension));
         Ok(())

@@ -12,8 +12,8 @@ use super::subject::Key;
 
 /// Makes keys of requests.
 ///
-/// Closures are extractors: `|parts: &Parts| Some("alice".to_owned())`, with any value that is `Into<Key>`. So are
-/// tuples of two to six extractors (all of them must make their part) and an `Arc` of one.
+/// Closures are extractors: `|parts: &Parts| Some("alice".to_owned())`, with any value that is `Into<Key>`.
+/// So are tuples of two to six extractors (all of them must make their part) and an `Arc` of one.
 ///
 /// An extractor of your own adds parts to the key:
 ///
@@ -39,14 +39,14 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the request lacks what the key is made of. The builder may then hold some of the parts; the caller drops
-    /// it or returns to a [`Mark`](super::Mark).
+    /// If the request lacks what the key is made of. The builder may then hold some of the parts; the caller
+    /// drops it or returns to a [`Mark`](super::Mark).
     fn extract(&self, parts: &Parts, key: &mut KeyBuilder<'_>) -> Result<(), Missing>;
 
     /// Uses `other` for requests that have no key by this extractor.
     ///
-    /// Alternatives with different tags, as all built-in ones have, never share a key. Two closures do when their
-    /// values are equal, unless they give names with [`Key::named`].
+    /// Alternatives with different tags, as all built-in ones have, never share a key. Two closures do when
+    /// their values are equal, unless they give names with [`Key::named`].
     fn or<E>(self, other: E) -> Or<Self, E>
     where
         Self: Sized,

@@ -8,7 +8,8 @@ use super::missing::Missing;
 
 /// Counts all requests together.
 ///
-/// Where every policy counts by [`Global`], one busy client can use up what all share: add a policy by client.
+/// Where every policy counts by [`Global`], one busy client can use up what all share: add a policy by
+/// client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Global;
 

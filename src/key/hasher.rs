@@ -9,7 +9,8 @@ use super::encoding::base64url;
 /// Hashes the parts of keys that must not be readable in a store: 128 bits of BLAKE3.
 ///
 /// The default has no secret. It shortens values and keeps them out of sight, but whoever reads the store can
-/// try all IPv4 addresses in minutes and so find who is behind a hash. With a secret, that needs the secret too.
+/// try all IPv4 addresses in minutes and so find who is behind a hash. With a secret, that needs the secret
+/// too.
 ///
 /// All instances that share a store must share the secret, or each counts on its own. A new secret makes new
 /// keys: every counter under a hashed key starts empty once.
@@ -34,7 +35,8 @@ impl KeyHasher {
     /// Part of every keyed hash: another text makes every deployed counter start empty.
     const CONTEXT: &'static str = "tollgate 2025 rate limit keys v1";
 
-    /// Hashes with a secret, which may have any form (raw bytes, hexadecimal text) and any length from 16 bytes.
+    /// Hashes with a secret, which may have any form (raw bytes, hexadecimal text) and any length from 16
+    /// bytes.
     ///
     /// # Errors
     ///
@@ -51,7 +53,8 @@ impl KeyHasher {
 
     /// The hash of a part's value, another one for every tag.
     pub(super) fn part(&self, tag: &str, value: &[u8]) -> [u8; 22] {
-        // The length in front keeps ("a", "bc") and ("ab", "c") apart, the byte before it parts and whole keys.
+        // The length in front keeps ("a", "bc") and ("ab", "c") apart, the byte before it parts and whole
+        // keys.
         let mut input = SmallVec::<[u8; 128]>::new();
         input.push(0);
         input.extend_from_slice(&(tag.len() as u64).to_le_bytes());
@@ -96,8 +99,8 @@ impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a secret of {} bytes can be guessed: use at least {} random bytes, the same on all instances, such as the \
-             output of `openssl rand -hex 32`",
+            "a secret of {} bytes can be guessed: use at least {} random bytes, the same on all \
+             instances, such as the output of `openssl rand -hex 32`",
             self.length,
             KeyHasher::MIN_SECRET
         )

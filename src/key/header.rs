@@ -11,12 +11,12 @@ use super::missing::Missing;
 
 /// Counts by the value of a header field, hashed.
 ///
-/// **A value that nothing has verified lets a client invent a fresh key for every request**, and so leave its limit
-/// behind. Put the rate limit inside the layer that verifies it, or add a policy by address, which no invention
-/// escapes.
+/// **A value that nothing has verified lets a client invent a fresh key for every request**, and so leave its
+/// limit behind. Put the rate limit inside the layer that verifies it, or add a policy by address, which no
+/// invention escapes.
 ///
-/// A request without the field, with an empty one or with several lines of it has no key: which of several lines counts
-/// is read differently by different software.
+/// A request without the field, with an empty one or with several lines of it has no key: which of several
+/// lines counts is read differently by different software.
 ///
 /// ```
 /// use http::HeaderName;

@@ -14,8 +14,9 @@ use super::missing::Missing;
 
 /// Counts by the host that the request names, readable: lower case, without port and final dot.
 ///
-/// The host is the authority of the request's URI (HTTP/2 and later) or the `Host` field (HTTP/1). If both are there they
-/// must agree, or the request has no key; nor has one with several `Host` lines or with a name that is none.
+/// The host is the authority of the request's URI (HTTP/2 and later) or the `Host` field (HTTP/1). If both
+/// are there they must agree, or the request has no key; nor has one with several `Host` lines or with a name
+/// that is none.
 ///
 /// **Clients choose what they send here.** Unless something outside has refused unknown hosts, a client can
 /// invent a fresh key for every request: combine the host with an address or another policy.

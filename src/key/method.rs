@@ -8,8 +8,8 @@ use super::missing::Missing;
 
 /// Counts by method, readable. `HEAD` counts as `GET`, as it runs the same handler.
 ///
-/// Methods other than those of RFC 9110 and `PATCH` share one key, so that inventing methods makes no keys. Headers
-/// that override the method are not read.
+/// Methods other than those of RFC 9110 and `PATCH` share one key, so that inventing methods makes no keys.
+/// Headers that override the method are not read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Method;
 

@@ -15,7 +15,8 @@
 //! | a closure | what it returns | readable |
 //!
 //! Tuples combine extractors, [`or`](KeyExtractor::or) chooses between them, and
-//! [`hashed`](KeyExtractor::hashed) and [`readable`](KeyExtractor::readable) say how values stand in the store.
+//! [`hashed`](KeyExtractor::hashed) and [`readable`](KeyExtractor::readable) say how values stand in the
+//! store.
 //!
 //! ```
 //! use http::request::Parts;
@@ -37,23 +38,23 @@
 //!
 //! # What to count by
 //!
-//! Count by what a client cannot choose. An identity that has been verified is best; an address is next. A header
-//! value, token or host that nothing has verified is no limit on its own: a client that invents a new one with
-//! every request has a new counter with every request. Pair it with a policy by address.
+//! Count by what a client cannot choose. An identity that has been verified is best; an address is next. A
+//! header value, token or host that nothing has verified is no limit on its own: a client that invents a new
+//! one with every request has a new counter with every request. Pair it with a policy by address.
 //!
 //! An address needs care too. Behind a proxy, [`PeerIp`] sees the proxy; the headers in which proxies report
 //! clients are open to everyone, so [`ClientIp`] must know which proxies to trust.
 //!
 //! # What a store sees
 //!
-//! Two values have one key only if extractor and value are the same. Keys are short and printable whatever a client
-//! sends (see [`Key`]). Addresses, header values and tokens are hashed, by default without a secret: give
-//! a [`KeyHasher`] one to make the hashes useless to whoever reads the store.
+//! Two values have one key only if extractor and value are the same. Keys are short and printable whatever a
+//! client sends (see [`Key`]). Addresses, header values and tokens are hashed, by default without a secret:
+//! give a [`KeyHasher`] one to make the hashes useless to whoever reads the store.
 //!
 //! # Requests without a key
 //!
-//! An extractor that finds nothing to count by says why and what to do about it ([`Missing`]). What then happens to the
-//! request is the policy's choice.
+//! An extractor that finds nothing to count by says why and what to do about it ([`Missing`]). What then
+//! happens to the request is the policy's choice.
 
 mod address;
 mod bearer;

@@ -17,7 +17,8 @@ struct Part {
     hashed: bool,
 }
 
-/// Bytes that carry the structure of a key, escape it, choose cluster slots, or are no text, and some that do nothing.
+/// Bytes that carry the structure of a key, escape it, choose cluster slots, or are no text, and some that do
+/// nothing.
 fn byte() -> impl Strategy<Value = u8> {
     prop_oneof![select(&b",=%~{}*: \0\r\n2C7Ba\xff"[..]), any::<u8>()]
 }
@@ -99,7 +100,10 @@ proptest! {
         let index = at.index(list.len());
         changed[index] = replacement;
         // A long value is hashed either way.
-        let same = |a: &Part, b: &Part| a.tag == b.tag && a.value == b.value && (a.hashed == b.hashed || a.value.len() > 64);
+        let same = |a: &Part, b: &Part| {
+            let same_form = a.hashed == b.hashed || a.value.len() > 64;
+            a.tag == b.tag && a.value == b.value && same_form
+        };
         prop_assert_eq!(key(&list) == key(&changed), same(&list[index], &changed[index]));
         changed.remove(index);
         prop_assert_ne!(key(&list), key(&changed));

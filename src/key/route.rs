@@ -11,19 +11,19 @@ use super::missing::Missing;
 
 /// The pattern of the route that a request matched, as a request extension.
 ///
-/// For routers other than axum's, which provides its own. The text must come from the program (`/users/{id}`), never from the
-/// request: every text is a key of its own.
+/// For routers other than axum's, which provides its own. The text must come from the program
+/// (`/users/{id}`), never from the request: every text is a key of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Route(pub Cow<'static, str>);
 
 /// Counts by the pattern of the matched route, such as `/users/{id}`, readable.
 ///
-/// The pattern comes from [`Route`], else, with the feature `axum`, from axum's `MatchedPath`. Axum matches routes before
-/// the layers added with `Router::layer` and `Router::route_layer` run; layers around the whole router run before and see
-/// no route.
+/// The pattern comes from [`Route`], else, with the feature `axum`, from axum's `MatchedPath`. Axum matches
+/// routes before the layers added with `Router::layer` and `Router::route_layer` run; layers around the whole
+/// router run before and see no route.
 ///
-/// All requests without a route share one key, which is no route's. Paths are never used in its place: clients
-/// choose them, and `//login` or `/login/` would be new keys of the same handler.
+/// All requests without a route share one key, which is no route's. Paths are never used in its place:
+/// clients choose them, and `//login` or `/login/` would be new keys of the same handler.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatchedPath;
 

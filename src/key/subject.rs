@@ -11,12 +11,14 @@ use super::hasher::KeyHasher;
 /// A key is made of parts, each a tag and a value, written as `tag=value` and joined by `,`. The writing is
 /// injective (other parts, other key) and bounded:
 ///
-/// - letters, digits and `- _ . / : @ + *` stand for themselves; every other byte is `%XX`, so braces, spaces and
-///   control bytes never reach a store;
-/// - a value over 64 bytes, or one that must not be readable, is `~` and 128 bits of BLAKE3 (see [`KeyHasher`]);
+/// - letters, digits and `- _ . / : @ + *` stand for themselves; every other byte is `%XX`, so braces, spaces
+///   and control bytes never reach a store;
+/// - a value over 64 bytes, or one that must not be readable, is `~` and 128 bits of BLAKE3 (see
+///   [`KeyHasher`]);
 /// - a key that would exceed 256 bytes is hashed as a whole.
 ///
-/// Keys up to 64 bytes do not allocate. `Debug` and [`fingerprint`](Self::fingerprint) show a hash, never the key.
+/// Keys up to 64 bytes do not allocate. `Debug` and [`fingerprint`](Self::fingerprint) show a hash, never the
+/// key.
 ///
 /// ```
 /// use tollgate::Key;
@@ -30,16 +32,16 @@ use super::hasher::KeyHasher;
 pub struct Key(Buffer);
 
 impl Key {
-    /// The key of no parts. Every part has a `=`, so no other key looks like it; and it is not empty, as `{}` in a
-    /// Redis key is no hash tag.
+    /// The key of no parts. Every part has a `=`, so no other key looks like it; and it is not empty, as `{}`
+    /// in a Redis key is no hash tag.
     pub(super) const NO_PARTS: &'static [u8] = b"*";
 
     pub(super) const fn new(encoded: Buffer) -> Self {
         Self(encoded)
     }
 
-    /// A key of one part, whose tag separates it from keys with the same value under other tags and from keys of
-    /// the built-in extractors (it is written as `key:` and `tag`).
+    /// A key of one part, whose tag separates it from keys with the same value under other tags and from keys
+    /// of the built-in extractors (it is written as `key:` and `tag`).
     #[must_use]
     pub fn named(tag: &str, value: impl AsRef<[u8]>) -> Self {
         let hasher = KeyHasher::default();
@@ -56,7 +58,8 @@ impl Key {
 
     /// What logs may show of the key: 16 hexadecimal digits of its BLAKE3 hash.
     ///
-    /// It tells keys apart, it is not a secret: the fingerprint of a key that can be guessed can be guessed too.
+    /// It tells keys apart, it is not a secret: the fingerprint of a key that can be guessed can be guessed
+    /// too.
     #[must_use]
     pub fn fingerprint(&self) -> impl fmt::Display + fmt::Debug + use<> {
         let hash = blake3::hash(&self.0);

@@ -13,9 +13,9 @@ const MAX_ELEMENT: usize = 256;
 
 /// The elements of all lines of a header, the last one first.
 ///
-/// Proxies append, so what they wrote is to the right of whatever the client sent. Reading from the right, nothing that
-/// a client sends can change how the elements of proxies are read: not by lines of its own, not by quotes left
-/// open, not by size.
+/// Proxies append, so what they wrote is to the right of whatever the client sent. Reading from the right,
+/// nothing that a client sends can change how the elements of proxies are read: not by lines of its own, not
+/// by quotes left open, not by size.
 pub(super) struct Elements<'a> {
     lines: Rev<ValueIter<'a, HeaderValue>>,
     line: Option<&'a [u8]>,
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn quoted_commas_separate_nothing() {
         assert_eq!(elements(&[r#"a="x,y",b"#], true), ["b", r#"a="x,y""#]);
-        assert_eq!(elements(&[r#"a="x\",y",b"#], true), ["b", r#"a="x\",y""#]);
+        assert_eq!(elements(&[r#"a="x,\"y",b"#], true), ["b", r#"a="x,\"y""#]);
         assert_eq!(elements(&[r#"a="x,y",b"#], false), ["b", "y\"", "a=\"x"]);
     }
 

@@ -4,27 +4,27 @@ use std::net::IpAddr;
 
 use http::header::FORWARDED;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName};
 
 use super::chain::{Elements, MAX_ELEMENTS};
 use super::forwarded::parse_for;
 use super::network::Network;
 use super::node::parse_node;
 use super::peer::{NO_PEER, peer_ip};
-use super::proxies::{CidrError, Proxies};
+use super::proxies::{CidrError, Proxies, Trust};
+use super::source::{ForwardedHeader, only_address};
 use crate::key::{KeyBuilder, KeyExtractor, Missing};
 
 /// Counts by the client's address as trusted proxies report it: one IPv4 address, or one IPv6 /64.
 ///
-/// Proxies append the address that they see to a header; clients can send that header too. So only what trusted
-/// proxies wrote counts, which is on the right:
+/// Proxies append the address that they see to a header; clients can send that header too. So only what
+/// trusted proxies wrote counts, which is on the right:
 ///
 /// 1. The chain is the elements of all lines of one header, in their order, and then the peer (see
 ///    [`PeerIp`](super::PeerIp)).
 /// 2. From its right end, trusted addresses are skipped. The first that is not trusted is the client.
-/// 3. A chain that ends before (fewer hops than expected, a value that is no address, such as `unknown`) makes the last
-///    address that was reached the client: a proxy's, so such requests share one key. What a client sends on its
-///    left is never used.
+/// 3. A chain that ends before (fewer hops than expected, a value that is no address, such as `unknown`)
+///    makes the last address that was reached the client: a proxy's, so such requests share one key. What a
+///    client sends on its left is never used.
 ///
 /// Which addresses are trusted is either a number or a list of networks:
 ///
@@ -54,33 +54,12 @@ pub struct ClientIp {
     network: Network,
 }
 
-#[derive(Clone, Debug)]
-enum Trust {
-    Hops(usize),
-    Proxies(Proxies),
-}
-
-/// Where proxies report addresses. Never two of them together: a proxy that appends to one passes the other on as
-/// the client sent it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ForwardedHeader {
-    /// `X-Forwarded-For`: addresses, with or without port, brackets and zone.
-    #[default]
-    XForwardedFor,
-    /// `Forwarded`, RFC 7239: the addresses in its `for` parameters.
-    Forwarded,
-    /// A header of one line with one address that the proxy overwrites, such as `cf-connecting-ip`. It counts only if the
-    /// peer is trusted.
-    Vendor(HeaderName),
-}
-
 impl ClientIp {
     /// Trusts as many proxies as stand between clients and this service, the peer being the first.
     ///
-    /// With two, `X-Forwarded-For: 198.51.100.7, 203.0.113.9` from the inner proxy means client `198.51.100.7`. Right only
-    /// where every request takes that many hops: whoever gets around a proxy chooses an address. The peer's own address is
-    /// not needed as long as the header has one.
+    /// With two, `X-Forwarded-For: 198.51.100.7, 203.0.113.9` from the inner proxy means client
+    /// `198.51.100.7`. Right only where every request takes that many hops: whoever gets around a proxy
+    /// chooses an address. The peer's own address is not needed as long as the header has one.
     ///
     /// # Panics
     ///
@@ -158,34 +137,6 @@ impl ClientIp {
     }
 }
 
-impl Trust {
-    /// `addresses` are those to the left of the peer, from the right, up to the first that cannot be read.
-    fn walk(&self, peer: Option<IpAddr>, addresses: impl IntoIterator<Item = IpAddr>) -> Option<IpAddr> {
-        let addresses = addresses.into_iter();
-        match self {
-            Self::Hops(hops) => addresses.take(*hops).last().or(peer),
-            Self::Proxies(proxies) => {
-                let mut client = peer?;
-                for address in addresses {
-                    if !proxies.contains(client) {
-                        break;
-                    }
-                    client = address;
-                }
-                Some(client)
-            }
-        }
-    }
-}
-
-fn only_address(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
-    let mut lines = headers.get_all(name).into_iter();
-    match (lines.next(), lines.next()) {
-        (Some(line), None) => parse_node(line.as_bytes()),
-        _ => None,
-    }
-}
-
 impl KeyExtractor for ClientIp {
     fn extract(&self, parts: &Parts, key: &mut KeyBuilder<'_>) -> Result<(), Missing> {
         self.network.write(self.find(parts).ok_or(NO_PEER)?, key);
@@ -195,7 +146,7 @@ impl KeyExtractor for ClientIp {
 
 #[cfg(test)]
 mod tests {
-    use http::Request;
+    use http::{HeaderName, Request};
 
     use super::*;
     use crate::key::testing::{key_of, parts, peer};
@@ -282,6 +233,13 @@ mod tests {
         assert_eq!(
             client(&proxies(), FORWARDED_FOR, &[b"10.0.0.3, 10.0.0.2"]),
             "10.0.0.3"
+        );
+        // A proxy that arrives as IPv4 in IPv6 is the same proxy.
+        let mapped = Request::get("/").extension(peer("[::ffff:10.0.0.1]:80"));
+        let parts = parts(mapped.header(FORWARDED_FOR, "203.0.113.2"));
+        assert_eq!(
+            key_of(&proxies().readable(), &parts),
+            Ok("ip=203.0.113.2".to_owned())
         );
         // A peer that is no proxy is the client, whatever it sends.
         let elsewhere = ClientIp::trusted_proxies(["192.0.2.0/24"]).unwrap();

@@ -9,10 +9,11 @@ use http::request::Parts;
 use super::network::Network;
 use crate::key::{KeyBuilder, KeyExtractor, Missing};
 
-/// Counts by an address that something else has found: an outer layer that put it into the request's extensions,
-/// the PROXY protocol, tonic's `TcpConnectInfo`.
+/// Counts by an address that something else has found: an outer layer that put it into the request's
+/// extensions, the PROXY protocol, tonic's `TcpConnectInfo`.
 ///
-/// Networks, hashing and tag are those of [`PeerIp`](super::PeerIp), so both make equal keys of equal addresses.
+/// Networks, hashing and tag are those of [`PeerIp`](super::PeerIp), so both make equal keys of equal
+/// addresses.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -68,8 +69,8 @@ impl Address {
 impl KeyExtractor for Address {
     fn extract(&self, parts: &Parts, key: &mut KeyBuilder<'_>) -> Result<(), Missing> {
         let address = (self.find)(parts).ok_or(Missing::new(
-            "the function given to `key::Address` found no address: is the layer that provides it outside the rate \
-             limit?",
+            "the function given to `key::Address` found no address: is the layer that provides it outside the \
+             rate limit?",
         ))?;
         self.network.write(address, key);
         Ok(())

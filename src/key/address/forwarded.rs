@@ -8,11 +8,11 @@ use super::node::parse_node;
 
 type Value = SmallVec<[u8; 64]>;
 
-/// The address that an element's `for` names. `None` if it names none (`unknown`, `_hidden`), two, or the element breaks
-/// the grammar anywhere.
+/// The address that an element's `for` names. `None` if it names none (`unknown`, `_hidden`), two, or the
+/// element breaks the grammar anywhere.
 ///
-/// More than the grammar is taken in one point: values may hold `:`, `[` and `]` without quotes, as several proxies
-/// write addresses so.
+/// More than the grammar is taken in one point: values may hold `:`, `[` and `]` without quotes, as several
+/// proxies write addresses so.
 pub(super) fn parse_for(element: &[u8]) -> Option<IpAddr> {
     let mut node = None;
     let mut rest = element;
@@ -115,6 +115,8 @@ mod tests {
             "for=\"192.0.2.1\\",
             "for=\"192.0.2.1\"x",
             "for=192.0.2.1 x",
+            "for=192.0.2.1 by=x",
+            "for=\"192.0.2.1\"by=x",
             "for=192.0.2.1;x",
             "for=192.0.2.1;by=\"",
             "for=192.0.2.1,for=192.0.2.2",

@@ -8,8 +8,10 @@ mod network;
 mod node;
 mod peer;
 mod proxies;
+mod source;
 
-pub use self::client::{ClientIp, ForwardedHeader};
+pub use self::client::ClientIp;
 pub use self::custom::Address;
 pub use self::peer::{PeerAddr, PeerIp, PeerNetwork};
 pub use self::proxies::CidrError;
+pub use self::source::ForwardedHeader;

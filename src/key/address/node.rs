@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Reads an address with or without port, brackets and zone: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`,
-/// `fe80::1%eth0`, `[2001:db8::1]`, `[2001:db8::1]:80`. Anything else is `None`, `unknown` and names among it.
+/// `fe80::1%eth0`, `[2001:db8::1]`, `[2001:db8::1]:80`. Anything else is `None`, `unknown` and names among
+/// it.
 pub(super) fn parse_node(raw: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(raw).ok()?.trim_matches([' ', '\t']);
     let address = if let Some(bracketed) = text.strip_prefix('[') {

@@ -28,11 +28,12 @@ pub struct PeerAddr(pub SocketAddr);
 /// Counts by the address at the other end of the connection: one IPv4 address, or one IPv6 /64.
 ///
 /// The right key where clients connect directly. Behind a proxy every request comes from the proxy: use
-/// [`ClientIp`](super::ClientIp) there. IPv4 addresses that arrive as IPv6 (`::ffff:192.0.2.1`) count as IPv4.
+/// [`ClientIp`](super::ClientIp) there. IPv4 addresses that arrive as IPv6 (`::ffff:192.0.2.1`) count as
+/// IPv4.
 ///
-/// The address comes from [`PeerAddr`], else, with the feature `axum`, from axum's `ConnectInfo<SocketAddr>`, which
-/// `into_make_service_with_connect_info::<SocketAddr>()` provides, or from `MockConnectInfo<SocketAddr>` in tests. Without
-/// any of them the request has no key.
+/// The address comes from [`PeerAddr`], else, with the feature `axum`, from axum's `ConnectInfo<SocketAddr>`,
+/// which `into_make_service_with_connect_info::<SocketAddr>()` provides, or from
+/// `MockConnectInfo<SocketAddr>` in tests. Without any of them the request has no key.
 ///
 /// ```
 /// use tollgate::key::{self, KeyExtractor};

@@ -1,10 +1,41 @@
-//! Lists of trusted proxies.
+//! Which proxies are trusted.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
+
+#[derive(Clone, Debug)]
+pub(super) enum Trust {
+    Hops(usize),
+    Proxies(Proxies),
+}
+
+impl Trust {
+    /// The client's address. `addresses` are those to the left of the peer, from the right, up to the first
+    /// that cannot be read.
+    pub(super) fn walk(
+        &self,
+        peer: Option<IpAddr>,
+        addresses: impl IntoIterator<Item = IpAddr>,
+    ) -> Option<IpAddr> {
+        let addresses = addresses.into_iter();
+        match self {
+            Self::Hops(hops) => addresses.take(*hops).last().or(peer),
+            Self::Proxies(proxies) => {
+                let mut client = peer?;
+                for address in addresses {
+                    if !proxies.contains(client) {
+                        break;
+                    }
+                    client = address;
+                }
+                Some(client)
+            }
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Proxies(Arc<[IpNet]>);
@@ -62,14 +93,14 @@ impl fmt::Display for CidrError {
         if self.everyone {
             write!(
                 f,
-                "`{text}` trusts everyone, so clients could choose their own address: list the proxies' networks, or \
-                 count hops with `ClientIp::trusted_hops`"
+                "`{text}` trusts everyone, so clients could choose their own address: list the proxies' \
+                 networks, or count hops with `ClientIp::trusted_hops`"
             )
         } else {
             write!(
                 f,
-                "`{text}` is not a network: write an address and how many of its leading bits count, such as `10.0.0.0/8` \
-                 or `2001:db8::/32`, or a single address"
+                "`{text}` is not a network: write an address and how many of its leading bits count, such as \
+                 `10.0.0.0/8` or `2001:db8::/32`, or a single address"
             )
         }
     }
