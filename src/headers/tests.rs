@@ -131,9 +131,14 @@ fn a_retry_after_that_the_refusal_has_already_stays() {
 #[test]
 fn a_refusal_shows_its_own_numbers_whatever_its_builder_wrote() {
     let denied = decision(false, &[Said::new(3).retry(Duration::from_secs(5))]);
-    let refusal = inner(StatusCode::OK, &[("x-ratelimit-remaining", "0")]);
-    let written = write(&Headers::default(), &denied, refusal);
-    assert!(written.contains(&("x-ratelimit-remaining".to_owned(), "3".to_owned())));
+    for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::OK] {
+        let mut refusal = inner(status, &[("x-ratelimit-remaining", "0")]);
+        refusal.extensions_mut().insert(Rejection::of(denied.clone()));
+        assert_eq!(
+            write(&Headers::default(), &denied, refusal),
+            fresh(&Headers::default(), &denied)
+        );
+    }
 }
 
 #[test]
