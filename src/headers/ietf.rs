@@ -46,7 +46,7 @@ pub(super) fn write(shown: &Shown<'_>, draft: Draft, headers: &mut HeaderMap) {
             }
         }
         Draft::V7 => insert(headers, RATELIMIT, &mut text, |text| {
-            state_of_draft_7(shown, text)
+            state_of_draft_7(shown, text);
         }),
         Draft::V8 => insert(headers, RATELIMIT, &mut text, |text| state(shown, text)),
     }
