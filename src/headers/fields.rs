@@ -35,11 +35,14 @@ pub(super) static ALL: [HeaderName; 8] = [
     RATELIMIT_POLICY,
 ];
 
-/// Whether some field is there. Comparing the few names of a response is faster than hashing eight of ours.
+/// Whether some field is there. This runs on every request: looking at the few names of a response is faster than
+/// hashing eight of ours.
 pub(super) fn any_in(headers: &HeaderMap) -> bool {
-    headers
-        .keys()
-        .any(|name| name.as_str().contains("ratelimit") && ALL.contains(name))
+    headers.keys().any(|name| {
+        let name = name.as_str();
+        name.strip_prefix("x-").unwrap_or(name).starts_with("ratelimit")
+            && ALL.iter().any(|ours| ours == name)
+    })
 }
 
 #[cfg(test)]

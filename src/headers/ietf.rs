@@ -3,7 +3,7 @@
 //! A generation is a variant of [`Draft`] and an arm in each function here.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{DictSerializer, Integer, KeyRef, ListSerializer, StringRef, key_ref};
+use sfv::{DictSerializer, Integer, ItemSerializer, KeyRef, ListSerializer, StringRef, key_ref};
 
 use super::draft::Draft;
 use super::fields::{RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET};
@@ -35,6 +35,8 @@ pub(super) fn names(draft: Draft) -> &'static [HeaderName] {
 }
 
 pub(super) fn write(shown: &Shown<'_>, draft: Draft, headers: &mut HeaderMap) {
+    // One buffer for all fields, as large as the fields of two or three policies.
+    let mut text = String::with_capacity(128);
     match draft {
         Draft::V6 => {
             headers.insert(RATELIMIT_LIMIT, number(shown.limit));
@@ -43,30 +45,30 @@ pub(super) fn write(shown: &Shown<'_>, draft: Draft, headers: &mut HeaderMap) {
                 headers.insert(RATELIMIT_RESET, number(reset));
             }
         }
-        Draft::V7 => insert(headers, RATELIMIT, state_of_draft_7(shown)),
-        Draft::V8 => insert(headers, RATELIMIT, state(shown)),
+        Draft::V7 => insert(headers, RATELIMIT, &mut text, |text| {
+            state_of_draft_7(shown, text);
+        }),
+        Draft::V8 => insert(headers, RATELIMIT, &mut text, |text| state(shown, text)),
     }
-    let policies = match draft {
-        Draft::V6 | Draft::V7 => policies_until_draft_7(shown),
-        Draft::V8 => policies(shown),
-    };
-    insert(headers, RATELIMIT_POLICY, policies);
+    insert(headers, RATELIMIT_POLICY, &mut text, |text| match draft {
+        Draft::V6 | Draft::V7 => policies_until_draft_7(shown, text),
+        Draft::V8 => policies(shown, text),
+    });
 }
 
 /// `limit=100, remaining=50, reset=30`
-fn state_of_draft_7(shown: &Shown<'_>) -> Option<String> {
-    let mut state = DictSerializer::new();
+fn state_of_draft_7(shown: &Shown<'_>, text: &mut String) {
+    let mut state = DictSerializer::with_buffer(text);
     let _ = state.bare_item(LIMIT, integer(shown.limit));
     let _ = state.bare_item(REMAINING, integer(shown.remaining));
     if let Some(reset) = shown.reset {
         let _ = state.bare_item(RESET, integer(reset));
     }
-    state.finish()
 }
 
 /// `100;w=60, 1000;w=3600`. The window is required here: policies without one in whole seconds are left out.
-fn policies_until_draft_7(shown: &Shown<'_>) -> Option<String> {
-    let mut policies = ListSerializer::new();
+fn policies_until_draft_7(shown: &Shown<'_>, text: &mut String) {
+    let mut policies = ListSerializer::with_buffer(text);
     for policy in shown.policies() {
         if let Some(window) = window_secs(&policy.quota()) {
             let _ = policies
@@ -74,24 +76,21 @@ fn policies_until_draft_7(shown: &Shown<'_>) -> Option<String> {
                 .parameter(WINDOW, integer(window));
         }
     }
-    policies.finish()
 }
 
 /// `"login";r=50;t=30`
-fn state(shown: &Shown<'_>) -> Option<String> {
-    let mut state = ListSerializer::new();
-    let item = state
+fn state(shown: &Shown<'_>, text: &mut String) {
+    let item = ItemSerializer::with_buffer(text)
         .bare_item(name(shown.leading))
         .parameter(AVAILABLE, integer(shown.remaining));
     if let Some(reset) = shown.reset {
         let _ = item.parameter(UNTIL, integer(reset));
     }
-    state.finish()
 }
 
 /// `"login";q=100;w=60`
-fn policies(shown: &Shown<'_>) -> Option<String> {
-    let mut policies = ListSerializer::new();
+fn policies(shown: &Shown<'_>, text: &mut String) {
+    let mut policies = ListSerializer::with_buffer(text);
     for policy in shown.policies() {
         let item = policies
             .bare_item(name(policy))
@@ -100,7 +99,6 @@ fn policies(shown: &Shown<'_>) -> Option<String> {
             let _ = item.parameter(WINDOW, integer(window));
         }
     }
-    policies.finish()
 }
 
 fn name(policy: &PolicyDecision) -> &StringRef {
@@ -111,9 +109,12 @@ fn integer(value: u64) -> Integer {
     Integer::try_from(value.min(MAX_INTEGER)).expect("15 digits are an Integer")
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
-    // A structured field is printable ASCII, so this never fails.
-    if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
+/// Writes a field, unless it is empty: empty lists are not sent (RFC 9651, section 4.1).
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &mut String, write: impl FnOnce(&mut String)) {
+    text.clear();
+    write(text);
+    if !text.is_empty() {
+        let value = HeaderValue::from_str(text).expect("structured fields are printable ASCII");
         headers.insert(name, value);
     }
 }

@@ -5,6 +5,8 @@ mod fields;
 mod ietf;
 mod inner;
 mod number;
+#[cfg(test)]
+mod proptests;
 mod shown;
 #[cfg(test)]
 mod tests;

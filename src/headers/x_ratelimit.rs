@@ -94,14 +94,15 @@ mod tests {
 
     #[test]
     fn b25_an_epoch_reset_does_not_wobble_inside_a_fixed_window() {
-        let end = 1_800_000_060_000_000_u64;
-        for before in [1, 2, 999_999, 1_000_000, 1_000_001, 37_123_456, 60_000_000] {
-            let said = Said::new(1).reset(Duration::from_micros(before));
-            let decision = decision_at(end - before, true, &[said]);
-            assert_eq!(
-                Shown::of(&decision).and_then(|shown| shown.reset_at()),
-                Some(1_800_000_060)
-            );
+        for end in [1_800_000_060_000_000_u64, 1_800_000_060_500_000] {
+            for before in [1, 2, 400_000, 600_000, 999_999, 1_000_000, 1_000_001, 37_123_456] {
+                let said = Said::new(1).reset(Duration::from_micros(before));
+                let decision = decision_at(end - before, true, &[said]);
+                assert_eq!(
+                    Shown::of(&decision).and_then(|shown| shown.reset_at()),
+                    Some(end.div_ceil(1_000_000))
+                );
+            }
         }
     }
 }

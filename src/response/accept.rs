@@ -178,6 +178,7 @@ mod tests {
                 &["image/png;x=\"application/json\", text/plain;x=\", application/json\""],
                 false,
             ),
+            (&["image/png;x=\"\\\", application/json, \""], false),
             // What is no weight takes its range out.
             (&["application/json;q=2"], false),
             (&["application/json;q=1.001"], false),
