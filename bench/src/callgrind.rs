@@ -6,10 +6,10 @@ use std::process::{Command, ExitCode};
 use crate::micro;
 
 /// The argument by which this program knows that it is the one being measured.
-pub const CHILD: &str = "callgrind-child";
+pub(crate) const CHILD: &str = "callgrind-child";
 
 /// Runs the named operation a number of times and nothing else.
-pub fn child(mut args: impl Iterator<Item = String>) -> ExitCode {
+pub(crate) fn child(mut args: impl Iterator<Item = String>) -> ExitCode {
     let (Some(name), Some(Ok(times))) = (args.next(), args.next().map(|times| times.parse())) else {
         return ExitCode::FAILURE;
     };
@@ -23,7 +23,7 @@ pub fn child(mut args: impl Iterator<Item = String>) -> ExitCode {
 }
 
 /// Instructions that one operation takes, from the difference of two counts of them; `None` without valgrind.
-pub fn instructions(name: &str) -> Option<f64> {
+pub(crate) fn instructions(name: &str) -> Option<f64> {
     let (few, many) = (20_000, 40_000);
     Some((collected(name, many)? - collected(name, few)?) / f64::from(many - few))
 }

@@ -36,7 +36,7 @@ const BLOCK: u32 = 200_000;
 type Operation = Box<dyn FnMut(u32)>;
 
 /// The operation of a name: runs it a number of times.
-pub fn operation(name: &str) -> Option<Operation> {
+pub(crate) fn operation(name: &str) -> Option<Operation> {
     Some(match name {
         "bare" => requests(Inner),
         "tower_governor" => requests(tower_governor()),
@@ -72,7 +72,7 @@ const OPERATIONS: [&str; 12] = [
     "log of 4096",
 ];
 
-pub fn run(rounds: usize) -> Report {
+pub(crate) fn run(rounds: usize) -> Report {
     let mut report = Report {
         command: "micro",
         ..Report::default()

@@ -6,16 +6,16 @@ use std::fmt;
 use serde_json::{Value, json};
 
 #[derive(Default)]
-pub struct Report {
-    pub command: &'static str,
-    pub ratios: BTreeMap<&'static str, f64>,
+pub(crate) struct Report {
+    pub(crate) command: &'static str,
+    pub(crate) ratios: BTreeMap<&'static str, f64>,
     /// Name, value, unit.
-    pub figures: Vec<(String, f64, &'static str)>,
-    pub notes: Vec<String>,
+    pub(crate) figures: Vec<(String, f64, &'static str)>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Report {
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         let figures: Vec<Value> = self
             .figures
             .iter()
@@ -49,7 +49,7 @@ impl fmt::Display for Report {
 }
 
 /// The middle of `values`.
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

@@ -241,6 +241,7 @@ fn r9_waiting_as_told_is_enough() {
         Quota::per_second(10),
         Quota::per_second(10).fixed_window(),
         Quota::per_second(10).slots(8),
+        Quota::per_second(10).sliding_counter(),
         Quota::token_bucket(Rate::per_second(10), 10),
     ] {
         let clock = ManualClock::new();
