@@ -1,6 +1,6 @@
 //! The token bucket, as a debt that refilling pays off.
 
-use super::{Terms, tick_shift, ticks};
+use super::{Counting, Terms, tick_shift, ticks};
 
 /// The debt as of a time. A unit owes one window's length in ticks, and every tick of time pays off as many
 /// as the rate has units per window: whole numbers, whatever the rate.
@@ -49,37 +49,42 @@ impl Bucket {
     fn unit(&self, terms: &Terms) -> u64 {
         ticks(terms.window, self.shift)
     }
+}
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
-        let mut back = 0;
-        if terms.from_another_clock(self.at, now) {
-            back = self.at - now;
+impl Counting for Bucket {
+    #[inline]
+    fn repair(&mut self, terms: &Terms, now: u64) {
+        if terms.is_foreign(self.at, now) {
             self.at = now;
         }
-        back
     }
 
-    pub(super) fn free(&self, terms: &Terms, now: u64) -> u64 {
+    #[inline]
+    fn free(&self, terms: &Terms, now: u64) -> u64 {
         let level = self.level(terms, now);
         terms.capacity - level.debt.div_ceil(level.unit(terms))
     }
 
-    pub(super) fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
+    #[inline]
+    fn earliest_later(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
         let level = self.level(terms, now);
         let excess = level.debt - (terms.capacity - cost) * level.unit(terms);
         level.at + (excess.div_ceil(terms.rate) << level.shift)
     }
 
-    pub(super) fn full_at(&self, terms: &Terms, now: u64) -> u64 {
+    #[inline]
+    fn empty_at(&self, terms: &Terms, now: u64) -> u64 {
         let level = self.level(terms, now);
         level.at + (level.debt.div_ceil(terms.rate) << level.shift)
     }
 
-    pub(super) fn tail(&self, _terms: &Terms) -> u64 {
+    #[inline]
+    fn tail(&self, _terms: &Terms) -> u64 {
         0
     }
 
-    pub(super) fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
         let level = self.level(terms, now);
         let owed = units.min(terms.capacity) * level.unit(terms);
         *self = Self {
@@ -93,9 +98,10 @@ impl Bucket {
         };
     }
 
-    pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
         // Nobody knows what has been refilled since a time on another clock.
-        if terms.from_another_clock(stamp, now) {
+        if terms.is_foreign(stamp, now) {
             return;
         }
         let level = self.level(terms, now);

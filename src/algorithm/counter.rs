@@ -1,6 +1,6 @@
 //! The sliding counter: two windows, the earlier one weighted by what the sliding window still covers of it.
 
-use super::{MOST_UNITS, Terms, tick_shift, ticks};
+use super::{Counting, MOST_UNITS, Terms, tick_shift, ticks};
 
 /// Units of two neighbouring windows, which begin at multiples of the window's length.
 ///
@@ -21,18 +21,6 @@ impl Counter {
 
     fn is_empty(&self) -> bool {
         self.current == 0 && self.previous == 0
-    }
-
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
-        let index = now / terms.window;
-        let mut back = 0;
-        if index > self.index {
-            self.roll(index);
-        } else if self.is_empty() || terms.from_another_clock(self.start(terms), now) {
-            back = (self.index - index) * terms.window;
-            self.index = index;
-        }
-        back
     }
 
     fn roll(&mut self, index: u64) {
@@ -57,14 +45,28 @@ impl Counter {
         let shift = tick_shift(units.max(terms.capacity), terms.window);
         ((room * (terms.window >> shift) / units) << shift).min(terms.window)
     }
+}
 
-    pub(super) fn free(&self, terms: &Terms, now: u64) -> u64 {
+impl Counting for Counter {
+    #[inline]
+    fn repair(&mut self, terms: &Terms, now: u64) {
+        let index = now / terms.window;
+        if index > self.index {
+            self.roll(index);
+        } else if self.is_empty() || terms.is_foreign(self.start(terms), now) {
+            self.index = index;
+        }
+    }
+
+    #[inline]
+    fn free(&self, terms: &Terms, now: u64) -> u64 {
         let elapsed = now.saturating_sub(self.start(terms));
         let used = self.current + Self::weighted(self.previous, terms.window - elapsed, terms);
         terms.capacity.saturating_sub(used)
     }
 
-    pub(super) fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
+    #[inline]
+    fn earliest_later(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
         let room = terms.capacity - cost;
         let end = self.start(terms) + terms.window;
         let earliest = if self.current <= room {
@@ -75,7 +77,8 @@ impl Counter {
         earliest.max(now)
     }
 
-    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
+    #[inline]
+    fn empty_at(&self, terms: &Terms, _now: u64) -> u64 {
         let windows = match (self.previous, self.current) {
             (0, 0) => return 0,
             (_, 0) => 1,
@@ -84,11 +87,13 @@ impl Counter {
         self.start(terms) + windows * terms.window
     }
 
-    pub(super) fn tail(&self, terms: &Terms) -> u64 {
+    #[inline]
+    fn tail(&self, terms: &Terms) -> u64 {
         self.start(terms)
     }
 
-    pub(super) fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
         let index = stamp / terms.window;
         if index > self.index {
             self.roll(index);
@@ -96,7 +101,8 @@ impl Counter {
         self.current = (self.current + units).min(MOST_UNITS);
     }
 
-    pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
         let index = stamp / terms.window;
         let count = if index == self.index {
             &mut self.current

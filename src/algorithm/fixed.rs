@@ -1,6 +1,6 @@
 //! The fixed window: one counter, set back at each window's beginning.
 
-use super::{MOST_UNITS, Terms};
+use super::{Counting, MOST_UNITS, Terms};
 
 /// The units of one window. Window `i` ends at `i` × W + offset.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,43 +21,49 @@ impl Fixed {
     fn start(&self, terms: &Terms) -> u64 {
         self.end(terms).saturating_sub(terms.window)
     }
+}
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
+impl Counting for Fixed {
+    #[inline]
+    fn repair(&mut self, terms: &Terms, now: u64) {
         let index = Self::index_at(terms, now);
-        let mut back = 0;
         // Empty is new: nothing remembers a window in which nothing is charged.
         if index > self.index || self.count == 0 {
             *self = Self { index, count: 0 };
-        } else if terms.from_another_clock(self.start(terms), now) {
-            back = (self.index - index) * terms.window;
+        } else if terms.is_foreign(self.start(terms), now) {
             self.index = index;
         }
-        back
     }
 
-    pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {
+    #[inline]
+    fn free(&self, terms: &Terms, _now: u64) -> u64 {
         terms.capacity.saturating_sub(self.count)
     }
 
-    pub(super) fn earliest(&self, terms: &Terms, _now: u64, _cost: u64) -> u64 {
+    #[inline]
+    fn earliest_later(&self, terms: &Terms, _now: u64, _cost: u64) -> u64 {
         self.end(terms)
     }
 
-    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
+    #[inline]
+    fn empty_at(&self, terms: &Terms, _now: u64) -> u64 {
         if self.count > 0 { self.end(terms) } else { 0 }
     }
 
-    pub(super) fn tail(&self, terms: &Terms) -> u64 {
+    #[inline]
+    fn tail(&self, terms: &Terms) -> u64 {
         self.start(terms)
     }
 
     /// Counts in the window of the clock even where the stamp lies in the next: a lease ends with its window,
     /// and moving on would forget what this one has used.
-    pub(super) fn charge(&mut self, _terms: &Terms, _now: u64, _stamp: u64, units: u64) {
+    #[inline]
+    fn charge(&mut self, _terms: &Terms, _now: u64, _stamp: u64, units: u64) {
         self.count = (self.count + units).min(MOST_UNITS);
     }
 
-    pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+    #[inline]
+    fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
         if Self::index_at(terms, stamp) == self.index && self.count >= units && self.count < MOST_UNITS {
             self.count -= units;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Terms;
+use super::{Counting, Terms};
 use crate::quota::MAX_LOG_UNITS;
 
 /// The times at which the units in the window were charged, in order.
@@ -19,53 +19,16 @@ impl Log {
     /// The most units that are kept: one more than a limit asks for, which tells that some may be missing.
     pub(crate) const MOST: u64 = MAX_LOG_UNITS + 1;
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
-        let Some(&oldest) = self.times.front() else {
-            return 0;
-        };
-        // Units in one log were charged within one window of each other, so the oldest tells of another
-        // clock for all of them that can hold a client longer than two windows.
-        if terms.from_another_clock(oldest, now) {
-            self.times.iter_mut().for_each(|time| *time = now);
-            return oldest - now;
+    /// Ordinary traffic expires a unit or two at a time, which lie side by side; a backlog is searched.
+    fn drop_expired(&mut self, terms: &Terms, now: u64) {
+        for _ in 0..8 {
+            match self.times.front() {
+                Some(time) if time + terms.window <= now => self.times.pop_front(),
+                _ => return,
+            };
         }
-        if oldest + terms.window <= now {
-            let expired = self.times.partition_point(|time| time + terms.window <= now);
-            self.times.drain(..expired);
-        }
-        0
-    }
-
-    pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {
-        terms.capacity.saturating_sub(self.len())
-    }
-
-    pub(super) fn earliest(&self, terms: &Terms, _now: u64, cost: u64) -> u64 {
-        let to_leave = (self.len() + cost - terms.capacity) as usize;
-        self.times[to_leave - 1] + terms.window
-    }
-
-    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
-        self.times.back().map_or(0, |newest| newest + terms.window)
-    }
-
-    pub(super) fn tail(&self, _terms: &Terms) -> u64 {
-        self.times.back().copied().unwrap_or(0)
-    }
-
-    pub(super) fn charge(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        let units = units.min(Self::MOST) as usize;
-        let excess = (self.times.len() + units).saturating_sub(Self::MOST as usize);
-        self.times.drain(..excess);
-        self.times.extend(std::iter::repeat_n(stamp, units));
-    }
-
-    pub(super) fn give_back(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        let first = self.times.partition_point(|&time| time < stamp);
-        let end = self.times.partition_point(|&time| time <= stamp);
-        if (end - first) as u64 >= units && self.len() < Self::MOST {
-            self.times.drain(first..first + units as usize);
-        }
+        let expired = self.times.partition_point(|time| time + terms.window <= now);
+        self.times.drain(..expired);
     }
 
     pub(crate) fn times(&self) -> impl Iterator<Item = u64> {
@@ -90,5 +53,61 @@ impl Log {
     pub(crate) fn set_capacity(&mut self, units: u64) {
         self.times
             .reserve_exact((units as usize).saturating_sub(self.times.len()));
+    }
+}
+
+impl Counting for Log {
+    #[inline]
+    fn repair(&mut self, terms: &Terms, now: u64) {
+        let Some(&oldest) = self.times.front() else { return };
+        // Units in one log were charged within one window of each other, so the oldest tells of another
+        // clock for all of them that can hold a client longer than two windows.
+        if terms.is_foreign(oldest, now) {
+            self.times.iter_mut().for_each(|time| *time = now);
+        } else if oldest + terms.window <= now {
+            self.drop_expired(terms, now);
+        }
+    }
+
+    #[inline]
+    fn free(&self, terms: &Terms, _now: u64) -> u64 {
+        terms.capacity.saturating_sub(self.len())
+    }
+
+    #[inline]
+    fn earliest_later(&self, terms: &Terms, _now: u64, cost: u64) -> u64 {
+        let to_leave = (self.len() + cost - terms.capacity) as usize;
+        self.times[to_leave - 1] + terms.window
+    }
+
+    #[inline]
+    fn empty_at(&self, terms: &Terms, _now: u64) -> u64 {
+        self.times.back().map_or(0, |newest| newest + terms.window)
+    }
+
+    #[inline]
+    fn tail(&self, _terms: &Terms) -> u64 {
+        self.times.back().copied().unwrap_or(0)
+    }
+
+    #[inline]
+    fn charge(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        if units == 1 && self.len() < Self::MOST {
+            self.times.push_back(stamp);
+            return;
+        }
+        let units = units.min(Self::MOST) as usize;
+        let excess = (self.times.len() + units).saturating_sub(Self::MOST as usize);
+        self.times.drain(..excess);
+        self.times.extend(std::iter::repeat_n(stamp, units));
+    }
+
+    #[inline]
+    fn give_back(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        let first = self.times.partition_point(|&time| time < stamp);
+        let end = self.times.partition_point(|&time| time <= stamp);
+        if (end - first) as u64 >= units && self.len() < Self::MOST {
+            self.times.drain(first..first + units as usize);
+        }
     }
 }

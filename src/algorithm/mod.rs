@@ -5,10 +5,7 @@
 //! units × window would reach 2⁵², time is counted in ticks of 2ᵏ µs, for the smallest k that suffices, each
 //! rounded to the strict side ([`tick_shift`]).
 //!
-//! Every state follows the same steps: [`State::repair`], then questions ([`State::free`],
-//! [`State::earliest`], [`State::full_at`]), then at most one change ([`State::charge`],
-//! [`State::give_back`]). Repairing drops what has left the window and clamps what another clock wrote; it
-//! never changes an answer. Questions and changes expect a repaired state and the same `now`.
+//! Every state answers the same questions and takes the same changes: [`Counting`].
 
 mod bucket;
 mod counter;
@@ -71,7 +68,8 @@ impl Terms {
         self.window.min(MAX_SLACK)
     }
 
-    fn from_another_clock(&self, time: u64, now: u64) -> bool {
+    /// Whether a time was written under another clock.
+    fn is_foreign(&self, time: u64, now: u64) -> bool {
         time > now + self.slack()
     }
 }
@@ -94,12 +92,105 @@ fn ticks(time: u64, shift: u32) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) enum State {
     Log(Log),
-    Slots(Slots),
+    Slots(Box<Slots>),
     Counter(Counter),
     Fixed(Fixed),
     Bucket(Bucket),
 }
 
+/// What every algorithm does with its state.
+///
+/// First [`repair`](Self::repair), then questions, then at most one change, all with the same `now`.
+pub(crate) trait Counting {
+    /// Drops what has left the window and clamps what another clock wrote: times more than the slack ahead of
+    /// `now`. No answer changes, but that nobody is held longer than two windows by another clock.
+    fn repair(&mut self, terms: &Terms, now: u64);
+
+    /// Units that may be charged at `now`.
+    fn free(&self, terms: &Terms, now: u64) -> u64;
+
+    /// The first time at which `cost` units fit, which is within the capacity and does not fit now.
+    fn earliest_later(&self, terms: &Terms, now: u64, cost: u64) -> u64;
+
+    /// The first time at which nothing is left of what was charged; anything up to `now` if nothing is left.
+    fn empty_at(&self, terms: &Terms, now: u64) -> u64;
+
+    /// The earliest time that may stamp the next charge: states stay sorted by time.
+    fn tail(&self, terms: &Terms) -> u64;
+
+    /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and the tail, and ahead of
+    /// both by no more than the slack.
+    fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64);
+
+    /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
+    /// window, not what a bucket has refilled since, not from a state that may have lost count.
+    fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64);
+
+    /// The first time from `now` on at which `cost` units fit if nothing else is charged; `None` if never.
+    fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> Option<u64> {
+        if terms.capacity == 0 || cost > terms.capacity {
+            return None;
+        }
+        if cost == 0 || cost <= self.free(terms, now) {
+            return Some(now);
+        }
+        Some(self.earliest_later(terms, now, cost))
+    }
+
+    /// The first time from `now` on at which nothing is left of what was charged.
+    fn full_at(&self, terms: &Terms, now: u64) -> u64 {
+        self.empty_at(terms, now).max(now)
+    }
+
+    /// What is known before a charge.
+    #[inline]
+    fn before(&mut self, terms: &Terms, now: u64) -> Before {
+        self.repair(terms, now);
+        Before {
+            free: self.free(terms, now),
+            tail: self.tail(terms),
+        }
+    }
+
+    /// Charges the units of a stamp, if any, and tells what is known after, for one that wants `cost` next.
+    ///
+    /// Another counter of the ask may put the stamp further ahead than this one's slack, after a step back of
+    /// the clock. It is cut to the slack then: a state that went along would forget what it holds now.
+    #[inline]
+    fn after(&mut self, terms: &Terms, now: u64, (stamp, units): (u64, u64), cost: u64) -> After {
+        if units > 0 {
+            let stamp = stamp.min(self.tail(terms).max(now + terms.slack()));
+            self.charge(terms, now, stamp, units.min(MOST_UNITS));
+        }
+        After {
+            free: self.free(terms, now),
+            earliest: self.earliest(terms, now, cost),
+            full_at: self.full_at(terms, now),
+        }
+    }
+}
+
+/// A counter before a charge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    /// Units that fit.
+    pub(crate) free: u64,
+    /// The earliest time that may stamp a charge.
+    pub(crate) tail: u64,
+}
+
+/// A counter after a charge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct After {
+    /// Units that fit.
+    pub(crate) free: u64,
+    /// The first time at which another cost fits, `None` if never.
+    pub(crate) earliest: Option<u64>,
+    /// The first time at which nothing is left of what was charged.
+    pub(crate) full_at: u64,
+}
+
+/// Does the same with whichever state it is.
 macro_rules! each {
     ($state:expr, $inner:ident => $do:expr) => {
         match $state {
@@ -117,64 +208,33 @@ impl State {
     pub(crate) fn new(terms: &Terms, now: u64) -> Self {
         let mut state = match terms.layout {
             Layout::Log => Self::Log(Log::default()),
-            Layout::Slots(slots) => Self::Slots(Slots::new(slots)),
+            Layout::Slots(slots) => Self::Slots(Box::new(Slots::new(slots))),
             Layout::Counter => Self::Counter(Counter::default()),
-            Layout::Fixed(_) => Self::Fixed(Fixed::default()),
+            Layout::Fixed | Layout::FixedPerKey => Self::Fixed(Fixed::default()),
             Layout::Bucket => Self::Bucket(Bucket::default()),
         };
-        state.repair(terms, now);
+        each!(&mut state, state => state.repair(terms, now));
         state
     }
 
-    /// Drops what has left the window and clamps what another clock wrote: times more than the slack ahead
-    /// of `now`. Returns how far the oldest was dated back.
-    pub(crate) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
-        each!(self, state => state.repair(terms, now))
+    #[inline]
+    pub(crate) fn before(&mut self, terms: &Terms, now: u64) -> Before {
+        each!(self, state => state.before(terms, now))
     }
 
-    /// Units that may be charged at `now`.
-    pub(crate) fn free(&self, terms: &Terms, now: u64) -> u64 {
-        each!(self, state => state.free(terms, now))
+    #[inline]
+    pub(crate) fn after(&mut self, terms: &Terms, now: u64, charge: (u64, u64), cost: u64) -> After {
+        each!(self, state => state.after(terms, now, charge, cost))
     }
 
-    /// The first time from `now` on at which `cost` units fit if nothing else is charged; `None` if never.
-    pub(crate) fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> Option<u64> {
-        if terms.capacity == 0 || cost > terms.capacity {
-            return None;
-        }
-        if cost == 0 || cost <= self.free(terms, now) {
-            return Some(now);
-        }
-        Some(each!(self, state => state.earliest(terms, now, cost)))
-    }
-
-    /// The first time from `now` on at which nothing is left of what was charged.
-    pub(crate) fn full_at(&self, terms: &Terms, now: u64) -> u64 {
-        each!(self, state => state.full_at(terms, now)).max(now)
-    }
-
-    /// The earliest time that may stamp the next charge: states stay sorted by time.
-    pub(crate) fn tail(&self, terms: &Terms) -> u64 {
-        each!(self, state => state.tail(terms))
-    }
-
-    /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and [`Self::tail`].
-    ///
-    /// Another counter of the ask may put the stamp further ahead than this one's slack, after a step back of
-    /// the clock. It is cut to the slack then: a state that went along would forget what it holds now.
-    pub(crate) fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
-        if units > 0 {
-            let stamp = stamp.min(self.tail(terms).max(now + terms.slack()));
-            each!(self, state => state.charge(terms, now, stamp, units.min(MOST_UNITS)));
-        }
-    }
-
-    /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
-    /// window, not what a bucket has refilled since, not from a state that may have lost count.
     pub(crate) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
         if units > 0 && stamp <= 2 * MAX_TIME {
             each!(self, state => state.give_back(terms, now, stamp, units));
         }
+    }
+
+    pub(crate) fn full_at(&self, terms: &Terms, now: u64) -> u64 {
+        each!(self, state => state.full_at(terms, now))
     }
 }
 

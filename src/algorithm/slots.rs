@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Log, MOST_UNITS, Terms};
+use super::{Counting, Log, MOST_UNITS, Terms};
 
 /// Counts of the slots that the window touches, in order of time, empty slots left out.
 ///
@@ -45,55 +45,6 @@ impl Slots {
         (index + 1) * self.width(terms) + terms.window - 1
     }
 
-    pub(super) fn repair(&mut self, terms: &Terms, now: u64) -> u64 {
-        let Some(&(oldest, _)) = self.counts.front() else {
-            return 0;
-        };
-        let width = self.width(terms);
-        if oldest > (now + terms.slack()) / width {
-            self.counts.clear();
-            self.counts.push_back((now / width, self.total));
-            return (oldest - now / width) * width;
-        }
-        while let Some(&(index, count)) = self.counts.front() {
-            if self.end(terms, index) > now {
-                break;
-            }
-            self.total -= count;
-            self.counts.pop_front();
-        }
-        0
-    }
-
-    pub(super) fn free(&self, terms: &Terms, _now: u64) -> u64 {
-        terms.capacity.saturating_sub(self.total)
-    }
-
-    pub(super) fn earliest(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
-        let mut to_leave = (self.total + cost).saturating_sub(terms.capacity);
-        for &(index, count) in &self.counts {
-            if count >= to_leave {
-                return self.end(terms, index);
-            }
-            to_leave -= count;
-        }
-        now
-    }
-
-    pub(super) fn full_at(&self, terms: &Terms, _now: u64) -> u64 {
-        self.counts.back().map_or(0, |&(index, _)| self.end(terms, index))
-    }
-
-    pub(super) fn tail(&self, terms: &Terms) -> u64 {
-        self.counts
-            .back()
-            .map_or(0, |&(index, _)| index * self.width(terms))
-    }
-
-    pub(super) fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        self.add(stamp / self.width(terms), units);
-    }
-
     fn add(&mut self, index: u64, units: u64) {
         let units = units.min(Self::MOST - self.total);
         if units == 0 {
@@ -116,27 +67,13 @@ impl Slots {
         self.total += units;
     }
 
-    pub(super) fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        let index = stamp / self.width(terms);
-        let Ok(at) = self.counts.binary_search_by_key(&index, |&(index, _)| index) else {
-            return;
-        };
-        if self.counts[at].1 >= units && self.total < Self::MOST {
-            self.counts[at].1 -= units;
-            self.total -= units;
-            if self.counts[at].1 == 0 {
-                self.counts.remove(at);
-            }
-        }
-    }
-
     /// Slots held at once: those that a window touches and one ahead of the clock. Where stamps ahead of the
     /// clock would need more, the newest two become one, as of the later.
     const fn most(slots: u16) -> usize {
         slots as usize + 2
     }
 
-    pub(crate) fn slots(&self) -> u16 {
+    pub(crate) const fn slots(&self) -> u16 {
         self.slots
     }
 
@@ -149,5 +86,76 @@ impl Slots {
     /// Bytes that the counts take at most.
     pub(crate) const fn most_bytes(slots: u16) -> usize {
         Self::most(slots) * size_of::<(u64, u64)>()
+    }
+}
+
+impl Counting for Slots {
+    #[inline]
+    fn repair(&mut self, terms: &Terms, now: u64) {
+        let Some(&(oldest, _)) = self.counts.front() else {
+            return;
+        };
+        let width = self.width(terms);
+        if oldest > (now + terms.slack()) / width {
+            self.counts.clear();
+            self.counts.push_back((now / width, self.total));
+            return;
+        }
+        while let Some(&(index, count)) = self.counts.front() {
+            if self.end(terms, index) > now {
+                break;
+            }
+            self.total -= count;
+            self.counts.pop_front();
+        }
+    }
+
+    #[inline]
+    fn free(&self, terms: &Terms, _now: u64) -> u64 {
+        terms.capacity.saturating_sub(self.total)
+    }
+
+    #[inline]
+    fn earliest_later(&self, terms: &Terms, now: u64, cost: u64) -> u64 {
+        let mut to_leave = (self.total + cost).saturating_sub(terms.capacity);
+        for &(index, count) in &self.counts {
+            if count >= to_leave {
+                return self.end(terms, index);
+            }
+            to_leave -= count;
+        }
+        now
+    }
+
+    #[inline]
+    fn empty_at(&self, terms: &Terms, _now: u64) -> u64 {
+        self.counts.back().map_or(0, |&(index, _)| self.end(terms, index))
+    }
+
+    #[inline]
+    fn tail(&self, terms: &Terms) -> u64 {
+        self.counts
+            .back()
+            .map_or(0, |&(index, _)| index * self.width(terms))
+    }
+
+    #[inline]
+    fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        self.add(stamp / self.width(terms), units);
+    }
+
+    #[inline]
+    fn give_back(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
+        let index = stamp / self.width(terms);
+        let Ok(at) = self.counts.binary_search_by_key(&index, |&(index, _)| index) else {
+            return;
+        };
+        if self.counts[at].1 >= units && self.total < Self::MOST {
+            self.counts[at].1 -= units;
+            self.total -= units;
+            if self.counts[at].1 == 0 {
+                self.counts.remove(at);
+            }
+        }
     }
 }

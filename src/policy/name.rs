@@ -1,12 +1,22 @@
 //! The names of policies.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+
+use crate::quota::Quota;
 
 /// The name of a policy: what separates its counters from other policies' and what clients see in
 /// `RateLimit-Policy`. 1 to 64 ASCII letters, digits and `-`, `_`, `.`, `/` or `:`. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PolicyName(Arc<str>);
+#[derive(Clone)]
+pub struct PolicyName(Arc<Name>);
+
+/// Behind one thin pointer, as every counter in memory holds a name.
+struct Name {
+    text: Box<str>,
+    /// Of the text, so that tables need not hash it again for each request.
+    hash: u64,
+}
 
 impl PolicyName {
     const MAX: usize = 64;
@@ -16,31 +26,66 @@ impl PolicyName {
     /// # Errors
     ///
     /// If it is empty, longer than 64 bytes or has another character.
-    pub fn new(name: impl Into<Arc<str>>) -> Result<Self, PolicyNameError> {
+    pub fn new(name: impl Into<Box<str>>) -> Result<Self, PolicyNameError> {
         let name = name.into();
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_./:".contains(&b);
         if name.is_empty() || name.len() > Self::MAX || !name.bytes().all(allowed) {
             return Err(PolicyNameError(name.chars().take(80).collect()));
         }
-        Ok(Self(name))
+        Ok(Self::unchecked(name))
+    }
+
+    fn unchecked(text: Box<str>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let hash = hasher.finish();
+        Self(Arc::new(Name { text, hash }))
+    }
+
+    /// The default name of a policy: its quota in words.
+    pub(crate) fn of(quota: &Quota) -> Self {
+        Self::unchecked(quota.slug().into())
+    }
+
+    pub(crate) fn text_hash(&self) -> u64 {
+        self.0.hash
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(name: impl TryInto<Self, Error: fmt::Display>) -> Self {
+        name.try_into().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The name's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.0.text
+    }
+}
+
+impl PartialEq for PolicyName {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for PolicyName {}
+
+impl Hash for PolicyName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
     }
 }
 
 impl fmt::Debug for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.as_str().fmt(f)
     }
 }
 
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

@@ -105,13 +105,14 @@ pub(crate) enum Phase {
     PerKey,
 }
 
-/// How the state of a quota is laid out: a part of what identifies a counter.
+/// How the state of a quota is laid out: with the window and the offset, a part of what identifies a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Layout {
     Log,
     Slots(u16),
     Counter,
-    Fixed(Phase),
+    Fixed,
+    FixedPerKey,
     Bucket,
 }
 
@@ -389,7 +390,8 @@ impl Quota {
             Kind::Sliding { slots: 0 } => Layout::Slots(DEFAULT_SLOTS),
             Kind::Sliding { slots } => Layout::Slots(slots),
             Kind::Counter => Layout::Counter,
-            Kind::Fixed(phase) => Layout::Fixed(phase),
+            Kind::Fixed(Phase::Utc(_)) => Layout::Fixed,
+            Kind::Fixed(Phase::PerKey) => Layout::FixedPerKey,
             Kind::Bucket { .. } => Layout::Bucket,
         })
     }
@@ -402,7 +404,10 @@ const fn divided(units: u64, parts: u64) -> u64 {
 
 const fn checked_window(window: Duration) -> Result<u64, QuotaError> {
     let micros = window.as_micros();
-    if micros < MIN_WINDOW as u128 || micros > MAX_WINDOW as u128 || window.subsec_nanos() % 1_000 != 0 {
+    if micros < MIN_WINDOW as u128
+        || micros > MAX_WINDOW as u128
+        || !window.subsec_nanos().is_multiple_of(1_000)
+    {
         return Err(QuotaError::Window);
     }
     Ok(micros as u64)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::case::{Case, Counter};
 use super::{Harness, TENTHS};
 use crate::clock::micros;
-use crate::quota::{Algorithm, Layout, Phase, Quota, Rate};
+use crate::quota::{Algorithm, DEFAULT_SLOTS, Kind, Layout, Phase, Quota, Rate};
 use crate::store::{Ask, Mode, Outcome, Retry, Stamp};
 
 pub(super) async fn all<H: Harness>(case: &Case<'_, H>) {
@@ -427,18 +427,17 @@ async fn a_reset_forgets_its_counters_only<H: Harness>(case: &Case<'_, H>) {
 /// The same counter's quota with another limit.
 fn with_limit(quota: Quota, limit: u64) -> Quota {
     let windowed = Quota::new(limit, quota.window());
-    match quota.layout() {
-        Some(Layout::Log) => windowed,
-        Some(Layout::Slots(slots)) => windowed.slots(slots),
-        Some(Layout::Counter) => windowed.sliding_counter(),
-        Some(Layout::Fixed(Phase::Utc(offset))) => {
-            windowed.fixed_window_offset(Duration::from_micros(offset))
-        }
-        Some(Layout::Fixed(Phase::PerKey)) => windowed.fixed_window_per_key(),
-        Some(Layout::Bucket) => {
+    match quota.kind() {
+        Kind::Unlimited => quota,
+        Kind::Sliding { slots: 0 } if quota.layout() == Some(Layout::Log) => windowed,
+        Kind::Sliding { slots: 0 } => windowed.slots(DEFAULT_SLOTS),
+        Kind::Sliding { slots } => windowed.slots(slots),
+        Kind::Counter => windowed.sliding_counter(),
+        Kind::Fixed(Phase::Utc(offset)) => windowed.fixed_window_offset(Duration::from_micros(offset)),
+        Kind::Fixed(Phase::PerKey) => windowed.fixed_window_per_key(),
+        Kind::Bucket { .. } => {
             Quota::token_bucket(Rate::new(quota.units_per_window(), quota.window()), limit)
         }
-        None => quota,
     }
 }
 
@@ -511,7 +510,9 @@ async fn keys_policies_and_layouts_tell_counters_apart<H: Harness>(case: &Case<'
         Quota::new(TENTHS, case.window() * 2),
     ];
     for quota in others {
-        let same = quota.layout() == case.quota.layout() && quota.window() == case.quota.window();
+        // Buckets of any rate are one counter.
+        let same = with_limit(quota, 1) == with_limit(case.quota, 1)
+            || case.is(Algorithm::TokenBucket) && quota.algorithm() == case.quota.algorithm();
         let other = counters[0].under(quota);
         let answer = case.peek(rule, &[other.cost(1)]).await;
         case.check(

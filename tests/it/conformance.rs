@@ -91,7 +91,7 @@ enum Fault {
     RetriesLate,
     LosesOneUnit,
     CutsCosts,
-    CutsKeys,
+    TrimsKeys,
     FoldsCase,
     IgnoresPolicies,
     KeepsLimitsApart,
@@ -121,25 +121,29 @@ const FAULTS: [(Fault, &str); 20] = [
     (Fault::RetriesLate, "the limit is granted"),
     (Fault::LosesOneUnit, "a fresh counter is full"),
     (Fault::CutsCosts, "denials are free"),
-    (Fault::CutsKeys, "tell counters apart"),
+    (Fault::TrimsKeys, "tell counters apart"),
     (Fault::FoldsCase, "tell counters apart"),
     (Fault::IgnoresPolicies, "all charges of an ask or none"),
     (Fault::KeepsLimitsApart, "a changed limit finds the same counter"),
 ];
 
 impl Faulty {
+    /// A key that some other key is taken for.
+    fn renamed(&self, key: &Key) -> Key {
+        let written = std::str::from_utf8(key.as_bytes()).expect("keys are ASCII");
+        match (self.fault, written) {
+            (Fault::TrimsKeys, "key=a%20") | (Fault::FoldsCase, "key=A") => Key::from("a"),
+            _ => key.clone(),
+        }
+    }
+
     /// Calls `then` with the charges of an ask as the fault makes them.
     fn charges<T>(&self, ask: &Ask<'_>, then: impl FnOnce(&MemoryStore, &Ask<'_>) -> T) -> T {
         let renamed: Vec<(Key, PolicyName)> = ask
             .charges
             .iter()
             .map(|charge| {
-                let key = String::from_utf8_lossy(charge.key.as_bytes()).into_owned();
-                let key = match self.fault {
-                    Fault::CutsKeys => key.chars().take(1_000).collect(),
-                    Fault::FoldsCase => key.to_lowercase(),
-                    _ => key,
-                };
+                let key = self.renamed(charge.key);
                 let policy = match self.fault {
                     Fault::IgnoresPolicies => "p".to_owned(),
                     Fault::KeepsLimitsApart => {
@@ -147,7 +151,7 @@ impl Faulty {
                     }
                     _ => charge.policy.to_string(),
                 };
-                (Key::from(key.as_str()), PolicyName::new(policy).expect("a name"))
+                (key, PolicyName::new(policy).expect("a name"))
             })
             .collect();
         let charges: Vec<Charge<'_>> = ask

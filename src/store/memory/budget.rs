@@ -43,6 +43,11 @@ impl Budget {
         take(&self.bytes, bytes, self.max_bytes)
     }
 
+    /// Takes bytes beyond the cap: for the few counters that keys without room share.
+    pub(super) fn add_bytes(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(super) fn return_bytes(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Shared;
-use super::entry::{Entry, Identity};
+use super::entry::Identity;
 use super::shard::{Place, Shard};
-use crate::algorithm::{MAX_SLACK, State, Terms};
+use crate::algorithm::{After, Before, MAX_SLACK, Terms};
 use crate::clock::micros;
 use crate::store::{Ask, Charge, ChargeState, Mode, Outcome, Retry, Stamp};
 
@@ -26,14 +26,18 @@ pub(super) struct Decide<'a> {
     charges: SmallVec<[(Charge<'a>, Option<usize>); 1]>,
 }
 
-/// A counter and what one grant takes of it.
+/// A counter of an ask.
 struct Counter<'a> {
     identity: Identity<'a>,
     hash: u64,
     lock: usize,
     terms: Terms,
     place: Place,
+    /// Units that one grant takes of it.
     enforced: u64,
+    before: Before,
+    /// Units to charge.
+    units: u64,
 }
 
 impl<'a> Decide<'a> {
@@ -46,8 +50,7 @@ impl<'a> Decide<'a> {
             charges: SmallVec::new(),
         };
         for charge in ask.charges {
-            let counter = Terms::new(&charge.quota, || stable_hash(charge.key.as_bytes()))
-                .map(|terms| this.counter(Identity::new(charge, &terms), terms));
+            let counter = terms(charge).map(|terms| this.counter(Identity::new(charge, &terms), terms));
             this.charges.push((*charge, counter));
         }
         this.lock();
@@ -76,6 +79,8 @@ impl<'a> Decide<'a> {
                 terms,
                 place: Place::Nowhere,
                 enforced: 0,
+                before: Before { free: 0, tail: 0 },
+                units: 0,
             });
             self.counters.len() - 1
         })
@@ -83,11 +88,10 @@ impl<'a> Decide<'a> {
 
     /// Locks the shards of all counters, in their order, so that no two asks wait for each other.
     fn lock(&mut self) {
-        let shard_of = |hash: u64| (hash >> 32) as usize & (self.shared.shards.len() - 1);
         let mut shards: SmallVec<[usize; 4]> = self
             .counters
             .iter()
-            .map(|counter| shard_of(counter.hash))
+            .map(|counter| self.shared.shard_of(counter.hash))
             .collect();
         shards.sort_unstable();
         shards.dedup();
@@ -95,7 +99,7 @@ impl<'a> Decide<'a> {
             self.locks.push((shard, self.shared.shards[shard].lock()));
         }
         for counter in &mut self.counters {
-            let shard = shard_of(counter.hash);
+            let shard = self.shared.shard_of(counter.hash);
             counter.lock = self
                 .locks
                 .iter()
@@ -110,19 +114,17 @@ impl<'a> Decide<'a> {
         for counter in &mut self.counters {
             let shard = &mut self.locks[counter.lock].1;
             match shard.find(counter.hash, &counter.identity) {
-                Some(bucket) => counter.place = Place::Own(bucket),
+                Some(bucket) => counter.place = Place::Bucket(bucket),
                 None => missing = true,
             }
         }
         if missing {
             self.place_missing();
         }
-        for counter in &self.counters {
-            if let Place::Own(bucket) | Place::Shared(bucket) = counter.place {
-                self.locks[counter.lock]
-                    .1
-                    .entry_mut(bucket)
-                    .repair(counter.terms, self.now);
+        for counter in &mut self.counters {
+            let shard = &mut self.locks[counter.lock].1;
+            if let Some(entry) = counter.place.entry(shard) {
+                counter.before = entry.before(&counter.terms, self.now);
             }
         }
     }
@@ -131,13 +133,13 @@ impl<'a> Decide<'a> {
         let budget = &self.shared.budget;
         // Sweeping moves buckets, so it comes before any is looked up for good.
         for (_, shard) in &mut self.locks {
-            shard.sweep(self.now, SWEEP_PER_NEW_KEY, budget);
+            shard.sweep(self.now, SWEEP_PER_NEW_KEY, budget, &self.shared.seed);
         }
         for index in 0..self.counters.len() {
             let counter = &mut self.counters[index];
             let shard = &mut self.locks[counter.lock].1;
             counter.place = match shard.find(counter.hash, &counter.identity) {
-                Some(bucket) => Place::Own(bucket),
+                Some(bucket) => Place::Bucket(bucket),
                 None => shard.place(
                     &counter.identity,
                     &counter.terms,
@@ -146,7 +148,12 @@ impl<'a> Decide<'a> {
                     &self.shared.seed,
                 ),
             };
-            if let Place::Shared(_) | Place::NewShared(_) = counter.place {
+            let shares = match &counter.place {
+                Place::Bucket(bucket) => shard.entry(*bucket).is_shared(),
+                Place::New(entry) => entry.is_shared(),
+                Place::Nowhere => false,
+            };
+            if shares {
                 counter.identity = counter.identity.shared();
                 counter.hash = counter.identity.hash(&self.shared.seed);
                 self.join_shared(index);
@@ -169,193 +176,208 @@ impl<'a> Decide<'a> {
         }
     }
 
-    fn state(&self, index: usize) -> Option<&State> {
-        let counter = &self.counters[index];
-        match &counter.place {
-            Place::Own(bucket) | Place::Shared(bucket) => {
-                Some(&self.locks[counter.lock].1.entry(*bucket).held.state)
-            }
-            Place::New(held) | Place::NewShared(held) => Some(&held.state),
-            Place::Nowhere => None,
-        }
-    }
-
-    fn free(&self, index: usize) -> u64 {
-        let terms = &self.counters[index].terms;
-        self.state(index).map_or(0, |state| state.free(terms, self.now))
-    }
-
-    /// How often `cost` fits, up to `want`.
-    fn fits(&self, index: usize, cost: u64, want: u32) -> u32 {
-        if cost == 0 {
-            return if self.counters[index].terms.capacity == 0 {
-                0
-            } else {
-                want
-            };
-        }
-        u32::try_from(self.free(index) / cost).unwrap_or(want).min(want)
-    }
-
+    /// How often the ask fits, up to `want`.
     fn grants(&self, want: u32) -> u32 {
         let enforced = self
             .charges
             .iter()
             .filter(|(charge, _)| charge.mode == Mode::Enforce)
-            .filter_map(|(_, counter)| *counter);
+            .filter_map(|(_, counter)| Some(&self.counters[(*counter)?]));
         enforced
-            .map(|index| self.fits(index, self.counters[index].enforced, want))
+            .map(|counter| fits(counter.before.free, &counter.terms, counter.enforced, want))
             .min()
             .unwrap_or(want)
     }
 
-    /// The time that stamps this ask's charges: not before any entry of its counters, and no further ahead
-    /// than all of them take.
+    /// The time that stamps this ask's charges: not before any entry of its counters, and no further ahead than
+    /// all of them take.
     fn stamp(&self, hold: Duration) -> u64 {
         let slacks = self.counters.iter().map(|counter| counter.terms.slack());
         let hold = slacks.fold(micros(hold).min(MAX_SLACK), u64::min);
-        let tails = (0..self.counters.len())
-            .filter_map(|index| Some(self.state(index)?.tail(&self.counters[index].terms)));
+        let tails = self.counters.iter().map(|counter| counter.before.tail);
         tails.fold(self.now + hold, u64::max)
-    }
-
-    fn add(&mut self, index: usize, stamp: u64, units: u64) {
-        let counter = &mut self.counters[index];
-        let (shard, budget) = (&mut self.locks[counter.lock].1, &self.shared.budget);
-        match &mut counter.place {
-            Place::Own(bucket) | Place::Shared(bucket) => {
-                shard.entry_mut(*bucket).charge(self.now, stamp, units, budget);
-            }
-            Place::New(held) | Place::NewShared(held) => {
-                held.charge(&counter.terms, self.now, stamp, units, budget);
-            }
-            Place::Nowhere => {}
-        }
     }
 
     pub(super) fn acquire(mut self, ask: &Ask<'_>) -> (Outcome, bool) {
         let granted = self.grants(ask.want);
-        let stamp = self.stamp(ask.hold);
-        let mut charged: SmallVec<[u32; 1]> = self.charges.iter().map(|_| granted).collect();
-        // Enforced charges come first: what they need is no room for a shadow on the same counter.
-        for mode in [Mode::Enforce, Mode::Shadow] {
-            for at in 0..self.charges.len() {
-                let (charge, Some(index)) = self.charges[at] else {
-                    continue;
-                };
-                if charge.mode != mode {
-                    continue;
-                }
-                if mode == Mode::Shadow {
-                    charged[at] = self.fits(index, charge.cost, granted);
-                }
-                self.add(index, stamp, charge.cost.saturating_mul(u64::from(charged[at])));
-            }
+        for counter in &mut self.counters {
+            counter.units = counter.enforced.saturating_mul(u64::from(granted));
         }
-        let outcome = self.outcome(granted, stamp, &charged);
-        (outcome, self.keep(granted > 0))
+        let mut charged: SmallVec<[u32; 1]> = SmallVec::new();
+        for (charge, counter) in &self.charges {
+            charged.push(match (*counter, charge.mode) {
+                (Some(index), Mode::Shadow) => {
+                    let counter = &mut self.counters[index];
+                    let free = counter.before.free.saturating_sub(counter.units);
+                    let times = fits(free, &counter.terms, charge.cost, granted);
+                    counter.units += charge.cost.saturating_mul(u64::from(times));
+                    times
+                }
+                _ => granted,
+            });
+        }
+        let stamp = self.stamp(ask.hold);
+        self.conclude(granted, stamp, &charged)
     }
 
     pub(super) fn charge(mut self, ask: &Ask<'_>) -> (Outcome, bool) {
-        let stamp = self.stamp(ask.hold);
-        for at in 0..self.charges.len() {
-            if let (charge, Some(index)) = self.charges[at] {
-                self.add(index, stamp, charge.cost);
+        for (charge, counter) in &self.charges {
+            if let Some(index) = *counter {
+                let units = &mut self.counters[index].units;
+                *units = units.saturating_add(charge.cost);
             }
         }
         let charged: SmallVec<[u32; 1]> = self.charges.iter().map(|_| 1).collect();
-        let outcome = self.outcome(1, stamp, &charged);
-        (outcome, self.keep(true))
+        let stamp = self.stamp(ask.hold);
+        self.conclude(1, stamp, &charged)
     }
 
-    pub(super) fn peek(mut self, ask: &Ask<'_>) -> Outcome {
+    pub(super) fn peek(self, ask: &Ask<'_>) -> Outcome {
         let granted = self.grants(ask.want);
         let charged: SmallVec<[u32; 1]> = self.charges.iter().map(|_| 0).collect();
-        let outcome = self.outcome(granted, self.now, &charged);
-        self.keep(false);
-        outcome
+        let now = self.now;
+        self.conclude(granted, now, &charged).0
     }
 
     pub(super) fn give_back(mut self, times: u32, stamp: Stamp) {
-        for at in 0..self.charges.len() {
-            let (charge, Some(index)) = self.charges[at] else {
-                continue;
-            };
-            let counter = &self.counters[index];
-            if let Place::Own(bucket) | Place::Shared(bucket) = counter.place {
+        for (charge, counter) in &self.charges {
+            let Some(index) = *counter else { continue };
+            let counter = &mut self.counters[index];
+            if let Some(entry) = counter.place.entry(&mut self.locks[counter.lock].1) {
                 let units = charge.cost.saturating_mul(u64::from(times));
-                let entry = self.locks[counter.lock].1.entry_mut(bucket);
-                entry.give_back(self.now, stamp.as_micros(), units);
+                entry.give_back(&counter.terms, self.now, stamp.as_micros(), units);
             }
         }
-        self.keep(false);
+        self.keep();
     }
 
     pub(super) fn reset(mut self) {
         for counter in &self.counters {
-            if let Place::Own(bucket) = counter.place {
+            if let Place::Bucket(bucket) = counter.place {
                 self.locks[counter.lock].1.remove(bucket, &self.shared.budget);
             }
         }
-        self.keep(false);
+        self.keep();
     }
 
-    fn outcome(&self, granted: u32, stamp: u64, charged: &[u32]) -> Outcome {
-        let states = self
-            .charges
-            .iter()
-            .zip(charged)
-            .map(|((charge, counter), &charged)| self.charge_state(charge, *counter, charged));
-        Outcome::new(granted, Stamp::from_micros(self.now), states).stamp(Stamp::from_micros(stamp))
+    /// Charges the counters and describes them. True if one of them is new.
+    fn conclude(mut self, granted: u32, stamp: u64, charged: &[u32]) -> (Outcome, bool) {
+        for counter in &mut self.counters {
+            if let Some(entry) = counter.place.entry(&mut self.locks[counter.lock].1) {
+                let charge = (stamp, counter.units);
+                entry.after(&counter.terms, self.now, charge, 0, &self.shared.budget);
+            }
+        }
+        let mut outcome = Outcome::new(granted, Stamp::from_micros(self.now), []);
+        outcome.stamp = Stamp::from_micros(stamp);
+        for (index, &charged) in charged.iter().enumerate() {
+            let state = self.describe(index, charged);
+            outcome.states.push(state);
+        }
+        (outcome, self.keep())
     }
 
-    fn charge_state(&self, charge: &Charge<'_>, counter: Option<usize>, charged: u32) -> ChargeState {
-        let Some(index) = counter else {
+    fn describe(&mut self, index: usize, charged: u32) -> ChargeState {
+        let (charge, counter) = self.charges[index];
+        let Some(counter) = counter else {
             return ChargeState::new(charged, u64::MAX, Retry::Now, Duration::ZERO);
         };
-        let terms = &self.counters[index].terms;
-        let Some(state) = self.state(index) else {
-            return ChargeState::new(charged, 0, Retry::After(Duration::from_secs(1)), Duration::ZERO);
-        };
+        let counter = &mut self.counters[counter];
         let cost = match charge.mode {
-            Mode::Enforce => self.counters[index].enforced,
+            Mode::Enforce => counter.enforced,
             Mode::Shadow => charge.cost,
         };
-        let until = |time: u64| Duration::from_micros(time.saturating_sub(self.now));
-        let retry = match state.earliest(terms, self.now, cost) {
-            None => Retry::Never,
-            Some(time) if time <= self.now => Retry::Now,
-            Some(time) => Retry::After(until(time)),
-        };
-        let reset_after = until(state.full_at(terms, self.now));
-        ChargeState::new(charged, state.free(terms, self.now), retry, reset_after)
+        match counter.place.entry(&mut self.locks[counter.lock].1) {
+            Some(entry) => {
+                let after = entry.after(&counter.terms, self.now, (self.now, 0), cost, &self.shared.budget);
+                describe(&after, self.now, charged)
+            }
+            None => ChargeState::new(charged, 0, Retry::After(Duration::from_secs(1)), Duration::ZERO),
+        }
     }
 
     /// Puts new counters that were charged into the table, and returns the room that others had taken.
-    fn keep(&mut self, charged: bool) -> bool {
+    fn keep(mut self) -> bool {
         let mut inserted = false;
         for counter in self.counters.drain(..) {
-            let shard = &mut self.locks[counter.lock].1;
-            let budget = &self.shared.budget;
-            let (held, shared) = match counter.place {
-                Place::New(held) => (held, false),
-                Place::NewShared(held) => (held, true),
-                _ => continue,
+            let Place::New(entry) = counter.place else {
+                continue;
             };
-            let expires_at = held.state.full_at(&counter.terms, self.now);
-            if charged && expires_at > self.now {
-                let mut entry = Entry::new(&counter.identity, counter.hash, counter.terms, held);
-                entry.expires_at = expires_at;
-                shard.insert(entry);
+            if entry.expires_at() > self.now {
+                let shard = &mut self.locks[counter.lock].1;
+                shard.insert(counter.hash, *entry, &self.shared.seed);
                 inserted = true;
-            } else if shared {
-                budget.return_bytes(held.extra_bytes());
             } else {
-                budget.return_key(Entry::place_bytes(&counter.identity) + held.bytes());
+                Shard::discard(&entry, &self.shared.budget);
             }
         }
         inserted
     }
+}
+
+/// How often `cost` fits into `free` units, up to `want`.
+fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
+    if cost <= 1 && want == 1 {
+        // Spares the ordinary request a division.
+        return u32::from(if cost == 0 { terms.capacity > 0 } else { free > 0 });
+    }
+    match free.checked_div(cost) {
+        Some(times) => u32::try_from(times).unwrap_or(want).min(want),
+        None if terms.capacity == 0 => 0,
+        None => want,
+    }
+}
+
+fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
+    let retry = match after.earliest {
+        None => Retry::Never,
+        Some(time) if time <= now => Retry::Now,
+        Some(time) => Retry::After(Duration::from_micros(time - now)),
+    };
+    ChargeState::new(
+        charged,
+        after.free,
+        retry,
+        Duration::from_micros(after.full_at - now),
+    )
+}
+
+/// The ordinary ask: one enforced charge on a counter that exists. `None` for any other, to be decided in
+/// general; this is the same with one counter, for speed.
+pub(super) fn acquire_known(shared: &Shared, ask: &Ask<'_>) -> Option<Outcome> {
+    let [charge] = ask.charges else { return None };
+    if charge.mode != Mode::Enforce {
+        return None;
+    }
+    let terms = terms(charge)?;
+    let identity = Identity::new(charge, &terms);
+    let hash = identity.hash(&shared.seed);
+    let mut shard = shared.shards[shared.shard_of(hash)].lock();
+    let bucket = shard.find(hash, &identity)?;
+    let now = shared.clock.now();
+    let entry = shard.entry_mut(bucket);
+    let before = entry.before(&terms, now);
+    let granted = fits(before.free, &terms, charge.cost, ask.want);
+    let stamp = before.tail.max(now + micros(ask.hold).min(terms.slack()));
+    let units = if granted == 0 {
+        0
+    } else {
+        charge.cost * u64::from(granted)
+    };
+    let after = entry.after(&terms, now, (stamp, units), charge.cost, &shared.budget);
+    drop(shard);
+    let state = describe(&after, now, granted);
+    Some(Outcome::one(
+        granted,
+        Stamp::from_micros(now),
+        Stamp::from_micros(stamp),
+        state,
+    ))
+}
+
+/// `None` if unlimited.
+fn terms(charge: &Charge<'_>) -> Option<Terms> {
+    Terms::new(&charge.quota, || stable_hash(charge.key.as_bytes()))
 }
 
 /// The same on every instance and in every version: places the windows of a quota that is phased per key.

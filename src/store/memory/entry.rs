@@ -1,17 +1,17 @@
 //! One counter in the table, and what tells it from others.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 use smallvec::SmallVec;
 
 use super::budget::Budget;
 use super::held::Held;
-use crate::algorithm::{State, Terms};
+use crate::algorithm::{After, Before, Terms};
 use crate::policy::PolicyName;
 use crate::quota::Layout;
 use crate::store::Charge;
 
-const INLINE_KEY: usize = 40;
+const INLINE_KEY: usize = 32;
 
 /// What identifies a counter. `key` is `None` for the counter that keys without room share.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,7 @@ pub(super) struct Identity<'a> {
     pub(super) policy: &'a PolicyName,
     pub(super) layout: Layout,
     pub(super) window: u64,
+    pub(super) offset: u64,
 }
 
 impl<'a> Identity<'a> {
@@ -29,117 +30,162 @@ impl<'a> Identity<'a> {
             policy: charge.policy,
             layout: terms.layout,
             window: terms.window,
+            offset: terms.offset,
         }
     }
 
+    /// The counter that keys without room share under the same terms.
     pub(super) fn shared(self) -> Self {
-        Self { key: None, ..self }
+        Self {
+            key: None,
+            offset: if self.layout == Layout::FixedPerKey {
+                0
+            } else {
+                self.offset
+            },
+            ..self
+        }
     }
 
     pub(super) fn hash(&self, state: &impl BuildHasher) -> u64 {
         let mut hasher = state.build_hasher();
         hasher.write(self.key.unwrap_or_default());
-        hasher.write(self.policy.as_str().as_bytes());
-        hasher.write_u64(self.window);
-        self.layout.hash(&mut hasher);
+        hasher.write_u64(self.policy.text_hash() ^ self.window);
         hasher.finish()
     }
 
     pub(super) fn same_counter(&self, other: &Identity<'_>) -> bool {
-        self.window == other.window
+        self.key == other.key
+            && self.window == other.window
             && self.layout == other.layout
-            && self.key == other.key
+            && self.offset == other.offset
             && self.policy == other.policy
     }
 }
 
-/// A counter.
+/// A counter. Small, because the cost of a check is that of the cache lines it touches.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) hash: u64,
-    /// From this time on the state equals no state.
-    pub(super) expires_at: u64,
-    pub(super) terms: Terms,
-    pub(super) held: Held,
-    shared: bool,
     key: SmallVec<[u8; INLINE_KEY]>,
     policy: PolicyName,
-    /// Bytes taken from the budget for the place in the table and a long key.
-    place_bytes: usize,
+    window: u64,
+    offset: u64,
+    held: Held,
+    /// From this time on the state equals no state.
+    expires_at: u64,
+    layout: Layout,
+    shared: bool,
 }
 
 impl Entry {
     /// What a counter takes from the budget at first: its place in the table (which is at least 7/16 full), a
     /// long key, and the least that its state can shrink to.
     pub(super) fn first_bytes(identity: &Identity<'_>, terms: &Terms) -> usize {
-        Self::place_bytes(identity) + Held::first_bytes(terms)
+        let state = match identity.key {
+            Some(_) => Held::first_bytes(terms),
+            None => Held::shared_first_bytes(terms),
+        };
+        Self::place_bytes(identity) + state
     }
 
-    pub(super) fn place_bytes(identity: &Identity<'_>) -> usize {
+    fn place_bytes(identity: &Identity<'_>) -> usize {
         let key = identity.key.map_or(0, <[u8]>::len);
         size_of::<Self>() * 16 / 7 + if key > INLINE_KEY { key } else { 0 }
     }
 
     /// A counter whose first bytes are already taken.
-    pub(super) fn new(identity: &Identity<'_>, hash: u64, terms: Terms, held: Held) -> Self {
+    pub(super) fn new(identity: &Identity<'_>, terms: &Terms, now: u64) -> Self {
         Self {
-            hash,
-            expires_at: 0,
-            terms,
-            held,
-            shared: identity.key.is_none(),
             key: SmallVec::from_slice(identity.key.unwrap_or_default()),
             policy: identity.policy.clone(),
-            place_bytes: Self::place_bytes(identity),
+            window: identity.window,
+            offset: identity.offset,
+            held: match identity.key {
+                Some(_) => Held::new(terms, now),
+                None => Held::shared(terms, now),
+            },
+            expires_at: 0,
+            layout: identity.layout,
+            shared: identity.key.is_none(),
         }
     }
 
+    /// Starts from the state of another counter under the same terms. False if there are no bytes for it.
+    pub(super) fn copy_state(&mut self, other: &Self, terms: &Terms, budget: &Budget) -> bool {
+        match other.held.copy(terms, budget) {
+            Some(held) => {
+                self.held = held;
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[inline]
     pub(super) fn identity(&self) -> Identity<'_> {
         Identity {
             key: (!self.shared).then_some(&self.key),
             policy: &self.policy,
-            layout: self.terms.layout,
-            window: self.terms.window,
+            layout: self.layout,
+            window: self.window,
+            offset: self.offset,
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.place_bytes + self.held.bytes()
+        Self::place_bytes(&self.identity()) + self.held.bytes()
     }
 
-    /// What was taken after the first bytes.
-    pub(super) fn extra_bytes(&self) -> usize {
-        self.held.extra_bytes()
-    }
-
-    pub(super) fn is_shared(&self) -> bool {
+    pub(super) const fn is_shared(&self) -> bool {
         self.shared
     }
 
-    pub(super) fn repair(&mut self, terms: Terms, now: u64) {
-        self.expires_at = self
-            .expires_at
-            .saturating_sub(self.held.state.repair(&terms, now));
-        if terms != self.terms {
-            self.terms = terms;
-            // A bucket at another rate fills at another time. The latest holds: both may be asked for.
-            self.expires_at = self.expires_at.max(self.held.state.full_at(&terms, now));
+    pub(super) const fn expires_at(&self) -> u64 {
+        self.expires_at
+    }
+
+    /// What is known before a charge.
+    #[inline]
+    pub(super) fn before(&mut self, terms: &Terms, now: u64) -> Before {
+        if self.expires_at <= now && !self.shared && self.held.is_substitute(self.layout) {
+            self.held = Held::new(terms, now);
         }
-        if self.expires_at <= now && !self.shared && self.held.is_substitute(terms.layout) {
-            self.held.state = State::new(&terms, now);
+        self.held.before(terms, now)
+    }
+
+    /// Charges the units of a stamp, if any, and tells what is known after, for one that wants `cost` next.
+    #[inline]
+    pub(super) fn after(
+        &mut self,
+        terms: &Terms,
+        now: u64,
+        charge: (u64, u64),
+        cost: u64,
+        budget: &Budget,
+    ) -> After {
+        let after = self.held.after(terms, now, charge, cost, budget);
+        let (_, units) = charge;
+        if self.layout == Layout::Bucket {
+            // A bucket at another rate fills at another time. The latest holds: both rates may be asked for.
+            self.expires_at = self.expires_at.max(after.full_at);
+        } else if units > 0 {
+            self.expires_at = after.full_at;
+        }
+        after
+    }
+
+    pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
+        let full_at = self.held.give_back(terms, now, stamp, units);
+        if self.layout != Layout::Bucket {
+            self.expires_at = full_at;
         }
     }
 
-    pub(super) fn charge(&mut self, now: u64, stamp: u64, units: u64, budget: &Budget) {
-        if units == 0 {
-            return;
+    /// A time of expiry that lies too far ahead was written under another clock, and the next check would
+    /// repair the state. A bucket's may lie far ahead.
+    pub(super) fn repair_expiry(&mut self, now: u64) {
+        if self.layout != Layout::Bucket {
+            self.expires_at = self.expires_at.min(now + 3 * self.window);
         }
-        self.held.charge(&self.terms, now, stamp, units, budget);
-        self.expires_at = self.held.state.full_at(&self.terms, now);
-    }
-
-    pub(super) fn give_back(&mut self, now: u64, stamp: u64, units: u64) {
-        self.held.state.give_back(&self.terms, now, stamp, units);
-        self.expires_at = self.held.state.full_at(&self.terms, now);
     }
 }

@@ -1,8 +1,8 @@
 //! A state within the bytes that are taken for it.
 
 use super::budget::Budget;
-use crate::algorithm::{Log, Slots, State, Terms};
-use crate::quota::{Layout, Phase};
+use crate::algorithm::{After, Before, Log, Slots, State, Terms};
+use crate::quota::Layout;
 
 /// Slots that a log turns into when there is no memory for it to grow: 1/16 of a window too strict. Fewer, down
 /// to two, if the log's limit was so low that its first bytes pay for no more.
@@ -11,9 +11,9 @@ const COMPACT_SLOTS: u16 = 16;
 /// A state that does not grow before the bytes are taken from the budget.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) state: State,
-    bytes: usize,
-    first_bytes: usize,
+    state: State,
+    bytes: u32,
+    first_bytes: u32,
 }
 
 impl Held {
@@ -24,32 +24,33 @@ impl Held {
                 Log::bytes(terms.capacity).clamp(Slots::most_bytes(2), Slots::most_bytes(COMPACT_SLOTS))
             }
             Layout::Slots(slots) => Slots::most_bytes(slots),
-            Layout::Counter | Layout::Fixed(_) | Layout::Bucket => 0,
+            Layout::Counter | Layout::Fixed | Layout::FixedPerKey | Layout::Bucket => 0,
         }
     }
 
     /// A new state, whose first bytes are already taken.
     pub(super) fn new(terms: &Terms, now: u64) -> Self {
-        let first_bytes = Self::first_bytes(terms);
-        Self {
-            state: State::new(terms, now),
-            bytes: first_bytes,
-            first_bytes,
-        }
+        Self::with(State::new(terms, now), Self::first_bytes(terms))
     }
 
-    /// The state that keys without room share, which costs the budget nothing until it grows.
+    /// The state that keys without room share, whose first bytes are already taken.
     ///
     /// Windows that are phased per key begin at another time for each of them. What never exceeds the limit in
     /// any window exceeds it in none of theirs.
     pub(super) fn shared(terms: &Terms, now: u64) -> Self {
         match terms.layout {
-            Layout::Fixed(Phase::PerKey) => Self {
-                state: State::Slots(Slots::new(COMPACT_SLOTS)),
-                bytes: 0,
-                first_bytes: 0,
-            },
+            Layout::FixedPerKey => Self::with(
+                State::Slots(Box::new(Slots::new(COMPACT_SLOTS))),
+                Self::shared_first_bytes(terms),
+            ),
             _ => Self::new(terms, now),
+        }
+    }
+
+    pub(super) fn shared_first_bytes(terms: &Terms) -> usize {
+        match terms.layout {
+            Layout::FixedPerKey => Slots::most_bytes(COMPACT_SLOTS),
+            _ => Self::first_bytes(terms),
         }
     }
 
@@ -61,54 +62,77 @@ impl Held {
             State::Slots(slots) => Slots::most_bytes(slots.slots()),
             State::Counter(_) | State::Fixed(_) | State::Bucket(_) => 0,
         };
-        budget
-            .take_bytes(needed.saturating_sub(first_bytes))
-            .then(|| Self {
-                state: self.state.clone(),
-                bytes: needed.max(first_bytes),
-                first_bytes,
-            })
+        let mut copy = Self::with(self.state.clone(), first_bytes);
+        copy.bytes = needed.max(first_bytes) as u32;
+        budget.take_bytes(copy.extra_bytes()).then_some(copy)
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
+    fn with(state: State, first_bytes: usize) -> Self {
+        Self {
+            state,
+            bytes: first_bytes as u32,
+            first_bytes: first_bytes as u32,
+        }
     }
 
-    /// What was taken after the first bytes.
-    pub(super) fn extra_bytes(&self) -> usize {
-        self.bytes - self.first_bytes
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes as usize
+    }
+
+    const fn extra_bytes(&self) -> usize {
+        (self.bytes - self.first_bytes) as usize
     }
 
     /// Whether the state is not of its layout's own kind, for want of room.
-    pub(super) fn is_substitute(&self, layout: Layout) -> bool {
+    pub(super) const fn is_substitute(&self, layout: Layout) -> bool {
         matches!(self.state, State::Slots(_)) && !matches!(layout, Layout::Slots(_))
     }
 
-    pub(super) fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64, budget: &Budget) {
-        self.make_room(terms, units, budget);
-        self.state.charge(terms, now, stamp, units);
+    #[inline]
+    pub(super) fn before(&mut self, terms: &Terms, now: u64) -> Before {
+        self.state.before(terms, now)
+    }
+
+    #[inline]
+    pub(super) fn after(
+        &mut self,
+        terms: &Terms,
+        now: u64,
+        charge: (u64, u64),
+        cost: u64,
+        budget: &Budget,
+    ) -> After {
+        let (_, units) = charge;
+        if let State::Log(log) = &self.state
+            && units > log.room()
+        {
+            self.grow_or_compact(terms, units, budget);
+        }
+        self.state.after(terms, now, charge, cost)
+    }
+
+    pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) -> u64 {
+        self.state.give_back(terms, now, stamp, units);
+        self.state.full_at(terms, now)
     }
 
     /// Lets a log grow by doubling within the budget. Where there is no budget left, the log turns into slots,
     /// which its first bytes have paid for: stricter by a slot, and back to a log once it has run empty.
-    fn make_room(&mut self, terms: &Terms, units: u64, budget: &Budget) {
+    fn grow_or_compact(&mut self, terms: &Terms, units: u64, budget: &Budget) {
         let State::Log(log) = &mut self.state else { return };
-        if units <= log.room() {
-            return;
-        }
         let needed = log.len().saturating_add(units).min(Log::MOST);
         let doubled = (log.len() * 2).max(4).min(terms.capacity).max(needed);
         for target in [doubled, needed] {
-            let more = Log::bytes(target).saturating_sub(self.bytes);
+            let more = Log::bytes(target).saturating_sub(self.bytes as usize);
             if budget.take_bytes(more) {
-                self.bytes += more;
+                self.bytes += more as u32;
                 log.set_capacity(target);
                 return;
             }
         }
         budget.count_overflow();
-        let slots = Slots::that_fit(self.first_bytes).min(COMPACT_SLOTS);
-        self.state = State::Slots(Slots::from_log(log, slots, terms));
+        let slots = Slots::that_fit(self.first_bytes as usize).min(COMPACT_SLOTS);
+        self.state = State::Slots(Box::new(Slots::from_log(log, slots, terms)));
         budget.return_bytes(self.extra_bytes());
         self.bytes = self.first_bytes;
     }

@@ -7,12 +7,13 @@ mod held;
 mod shard;
 mod sweeper;
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foldhash::quality::RandomState;
+
 use self::budget::Budget;
-use self::decide::Decide;
+use self::decide::{Decide, acquire_known};
 use self::shard::Shard;
 use self::sweeper::Sweeper;
 use super::{Ask, Outcome, Stamp, Store, StoreFuture};
@@ -58,6 +59,13 @@ struct Shared {
     sweeper: Sweeper,
 }
 
+impl Shared {
+    /// The part of a hash that picks the shard is not the part that picks the bucket.
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.shards.len() - 1)
+    }
+}
+
 /// A shard on cache lines of its own, so that two cores do not fight over neighbours.
 #[repr(align(128))]
 #[derive(Default)]
@@ -91,7 +99,6 @@ impl MemoryStore {
     }
 
     /// Sets caps and clock.
-    #[must_use]
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             max_keys: DEFAULT_MAX_KEYS,
@@ -121,6 +128,9 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        if let Some(outcome) = acquire_known(&self.shared, ask) {
+            return StoreFuture::ready(Ok(outcome));
+        }
         let (outcome, inserted) = self.decide(ask).acquire(ask);
         if inserted {
             self.start_sweeper();
@@ -206,7 +216,7 @@ impl MemoryStoreBuilder {
                 shards: (0..shards).map(|_| Lock::default()).collect(),
                 budget: Budget::new(self.max_keys, self.max_bytes),
                 clock: self.clock,
-                seed: RandomState::new(),
+                seed: RandomState::default(),
                 sweeper: Sweeper::default(),
             }),
         }

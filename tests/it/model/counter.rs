@@ -1,6 +1,6 @@
 //! One counter of the model.
 
-use tollgate::{MAX_LOG_UNITS, MAX_UNITS};
+use tollgate::{Key, MAX_LOG_UNITS, MAX_UNITS};
 
 use super::{Rule, Terms, div_ceil, exact};
 
@@ -44,7 +44,7 @@ impl Counter {
             Rule::Fixed(offset) => offset,
             // The first 64 bits of the key's hash, as a number.
             Rule::FixedPerKey => {
-                let hash = blake3::hash(key.as_bytes()).to_hex();
+                let hash = blake3::hash(Key::from(key).as_bytes()).to_hex();
                 i128::from_str_radix(&hash.as_str()[..16], 16).expect("hex") % terms.window
             }
             _ => 0,

@@ -1,0 +1,49 @@
+//! Five requests per sliding ten seconds and client, with the embedded store.
+//!
+//! ```text
+//! cargo run --example quickstart
+//! for i in 1 2 3 4 5 6; do curl -i http://127.0.0.1:3000/; done
+//! ```
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::HeaderName;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tollgate::key::{self, KeyExtractor};
+use tollgate::{Decision, MemoryStore, Quota, RateLimitLayer};
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+fn app() -> Router {
+    // Nobody has verified the key at this point, so a client that invents keys gets a fresh count for each. Where
+    // that matters, verify the key in an outer layer first, or add a second layer with a limit per address.
+    let key = key::Header::new(API_KEY).or(key::PeerIp);
+    let quota = Quota::new(5, Duration::from_secs(10));
+    Router::new()
+        .route("/", get(hello))
+        .layer(RateLimitLayer::new(MemoryStore::new(), quota, key))
+}
+
+async fn hello(decision: Decision) -> String {
+    format!("hello, {} more\n", decision.remaining().unwrap_or_default())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let url = format!("http://{}/", listener.local_addr()?);
+    println!("listening on {url}");
+    println!("Try six requests within ten seconds; the sixth is refused until the first is ten seconds old:");
+    println!("  for i in 1 2 3 4 5 6; do curl -i {url}; done");
+    println!("Clients with a key have a limit of their own:");
+    println!("  curl -i -H 'x-api-key: alice' {url}");
+    // The limit by address needs to know the peer's.
+    let app = app().into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! The answer to a check.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::policy::PolicyName;
+use crate::quota::Quota;
+use crate::store::{Charge, ChargeState, Mode, Outcome, Retry, Stamp};
+
+/// The answer to a check: whether the request may pass, and what is left.
+///
+/// The numbers are those of the leading policy. Of an allowed request, that is the policy with the fewest requests
+/// left, then the longest reset; of a denied one, the violated policy with the longest wait, "never" first.
+/// Unlimited and shadow policies never lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    verdict: Verdict,
+    source: Source,
+    lead: Option<u16>,
+    now: Stamp,
+    stamp: Stamp,
+    policies: SmallVec<[PolicyDecision; 1]>,
+}
+
+/// Whether a request may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It may.
+    Allowed,
+    /// A quota is used up: HTTP 429.
+    Denied,
+    /// The store gave no answer and a policy denies without one: HTTP 503.
+    Unavailable,
+}
+
+/// Where a decision comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The store.
+    Store,
+    /// The failure policies, as the store gave no answer: the decision is degraded.
+    Fallback,
+    /// Nobody: nothing limits the request.
+    Exempt,
+}
+
+/// What one policy says to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyDecision {
+    name: PolicyName,
+    quota: Quota,
+    cost: u64,
+    mode: Mode,
+    remaining: u64,
+    retry: Retry,
+    reset_after: Duration,
+    violated: bool,
+}
+
+impl Decision {
+    /// Nothing limits the request.
+    pub(crate) const fn exempt() -> Self {
+        Self {
+            verdict: Verdict::Allowed,
+            source: Source::Exempt,
+            lead: None,
+            now: Stamp::from_micros(0),
+            stamp: Stamp::from_micros(0),
+            policies: SmallVec::new_const(),
+        }
+    }
+
+    /// The store gave no answer; nothing is known of any counter.
+    pub(crate) fn degraded(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            source: Source::Fallback,
+            ..Self::exempt()
+        }
+    }
+
+    /// What the answer to one ask says to the request with these charges.
+    pub(crate) fn new(charges: &[Charge<'_>], outcome: &Outcome, source: Source) -> Self {
+        let allowed = outcome.granted > 0;
+        let mut this = Self {
+            verdict: if allowed {
+                Verdict::Allowed
+            } else {
+                Verdict::Denied
+            },
+            source,
+            lead: None,
+            now: outcome.now,
+            stamp: outcome.stamp,
+            policies: SmallVec::new(),
+        };
+        for (charge, state) in charges.iter().zip(&outcome.states) {
+            if !charge.quota.is_unlimited() {
+                this.policies.push(PolicyDecision::new(charge, state, allowed));
+            }
+        }
+        this.lead = this.find_lead();
+        if allowed && this.lead.is_none() {
+            this.source = Source::Exempt;
+        }
+        this
+    }
+
+    fn find_lead(&self) -> Option<u16> {
+        let mut lead: Option<(u16, &PolicyDecision)> = None;
+        for (index, policy) in (0..).zip(&self.policies) {
+            let eligible = policy.mode == Mode::Enforce && (self.is_allowed() || policy.violated);
+            if eligible && lead.is_none_or(|(_, lead)| policy.leads_before(lead, self.is_allowed())) {
+                lead = Some((index, policy));
+            }
+        }
+        lead.map(|(index, _)| index)
+    }
+
+    /// Whether the request may pass, and if not, why.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Whether the request may pass.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.verdict, Verdict::Allowed)
+    }
+
+    /// Whether a quota stops the request.
+    #[must_use]
+    pub const fn is_denied(&self) -> bool {
+        matches!(self.verdict, Verdict::Denied)
+    }
+
+    /// Whether the store did not answer, so that failure policies did.
+    #[must_use]
+    pub const fn is_degraded(&self) -> bool {
+        matches!(self.source, Source::Fallback)
+    }
+
+    /// Where the decision comes from.
+    #[must_use]
+    pub const fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The leading policy, whose numbers the other methods give. `None` if nothing limits the request, or
+    /// nothing is known of its counters.
+    #[must_use]
+    pub fn leading(&self) -> Option<&PolicyDecision> {
+        self.policies.get(usize::from(self.lead?))
+    }
+
+    /// What every policy says that limits the request, in the order in which they were added.
+    #[must_use]
+    pub fn policies(&self) -> &[PolicyDecision] {
+        &self.policies
+    }
+
+    /// The policies that stop the request.
+    pub fn violated(&self) -> impl Iterator<Item = &PolicyDecision> {
+        self.policies
+            .iter()
+            .filter(|policy| policy.violated && policy.mode == Mode::Enforce)
+    }
+
+    /// The leading policy's limit.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.leading().map(PolicyDecision::limit)
+    }
+
+    /// Units that the leading policy has left: so many requests of cost 1, alone, would pass at once.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.leading().map(PolicyDecision::remaining)
+    }
+
+    /// When a denied request may pass: waiting exactly that long, alone, is enough. `None` if it passed, or
+    /// never will because its cost is above a limit ([`is_never`](Self::is_never)).
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.retry() {
+            Retry::After(wait) if !self.is_allowed() => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Whether the request is denied however long it waits.
+    #[must_use]
+    pub fn is_never(&self) -> bool {
+        self.is_denied() && self.retry() == Retry::Never
+    }
+
+    fn retry(&self) -> Retry {
+        self.leading().map_or(Retry::Now, |leading| leading.retry)
+    }
+
+    /// Of an allowed request, the time until the leading policy has forgotten all that was charged; of a denied
+    /// one, [`retry_after`](Self::retry_after).
+    #[must_use]
+    pub fn reset_after(&self) -> Option<Duration> {
+        let leading = self.leading()?;
+        match self.verdict {
+            Verdict::Allowed => Some(leading.reset_after),
+            _ => self.retry_after(),
+        }
+    }
+
+    /// Whether the store charged the request, so that the charge can be given back.
+    pub(crate) const fn is_charged(&self) -> bool {
+        self.is_allowed() && matches!(self.source, Source::Store)
+    }
+
+    /// The store's time of the decision.
+    #[must_use]
+    pub const fn now(&self) -> Stamp {
+        self.now
+    }
+
+    /// The store's time as of which the request was charged.
+    #[must_use]
+    pub const fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+}
+
+impl PolicyDecision {
+    fn new(charge: &Charge<'_>, state: &ChargeState, allowed: bool) -> Self {
+        Self {
+            name: charge.policy.clone(),
+            quota: charge.quota,
+            cost: charge.cost,
+            mode: charge.mode,
+            remaining: state.remaining,
+            retry: state.retry,
+            reset_after: state.reset_after,
+            violated: match charge.mode {
+                Mode::Enforce => !allowed && state.retry != Retry::Now,
+                Mode::Shadow => state.charged == 0 && state.retry != Retry::Now,
+            },
+        }
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub const fn name(&self) -> &PolicyName {
+        &self.name
+    }
+
+    /// The quota that counted the request.
+    #[must_use]
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Units that the request takes.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Whether the policy can stop the request.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The quota's limit; a bucket's burst.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.quota.limit().unwrap_or(u64::MAX)
+    }
+
+    /// Units left.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// When the same cost fits again.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        self.retry
+    }
+
+    /// The time until the policy has forgotten all that was charged.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        self.reset_after
+    }
+
+    /// Whether the request did not fit. In shadow mode it passes all the same.
+    #[must_use]
+    pub const fn is_violated(&self) -> bool {
+        self.violated
+    }
+
+    fn requests_left(&self) -> u64 {
+        self.remaining / self.cost.max(1)
+    }
+
+    fn leads_before(&self, other: &Self, allowed: bool) -> bool {
+        if allowed {
+            (self.requests_left(), Reverse(self.reset_after))
+                < (other.requests_left(), Reverse(other.reset_after))
+        } else {
+            self.retry > other.retry
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! From charges to a decision.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::decision::{Decision, Source, Verdict};
+use crate::failure::FailurePolicy;
+use crate::key::Key;
+use crate::policy::PolicyName;
+use crate::quota::Quota;
+use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreError, StoreFuture};
+
+pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
+
+/// A store, and what answers when it cannot.
+pub(crate) struct Engine {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) deadline: Duration,
+    /// Counts for [`FailurePolicy::Local`]; made when first needed.
+    local: OnceLock<MemoryStore>,
+}
+
+impl Engine {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            deadline: DEFAULT_DEADLINE,
+            local: OnceLock::new(),
+        }
+    }
+
+    /// Charges all or none. Each charge's policy answers by its failure policy, in the same order, when the store
+    /// cannot.
+    pub(crate) fn decide(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
+        self.run(charges, failures, |ask| self.store.acquire(ask))
+    }
+
+    /// What [`decide`](Self::decide) would answer, charging nothing.
+    pub(crate) fn peek(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
+        self.run(charges, failures, |ask| self.store.peek(ask))
+    }
+
+    fn run(
+        self: &Arc<Self>,
+        charges: &[Charge<'_>],
+        failures: &[FailurePolicy],
+        ask_store: impl FnOnce(&Ask<'_>) -> StoreFuture<Outcome>,
+    ) -> Decided {
+        if charges.iter().all(|charge| charge.quota.is_unlimited()) {
+            return Decided::Now(Decision::exempt());
+        }
+        match ask_store(&Ask::new(charges).deadline(self.deadline)).into_ready() {
+            Ok(answer) => Decided::Now(self.conclude(charges, failures, answer)),
+            Err(answer) => Decided::Later(Deciding {
+                answer,
+                engine: Arc::clone(self),
+                charges: charges.iter().map(OwnedCharge::from).collect(),
+                failures: SmallVec::from_slice(failures),
+            }),
+        }
+    }
+
+    fn conclude(
+        &self,
+        charges: &[Charge<'_>],
+        failures: &[FailurePolicy],
+        answer: Result<Outcome, StoreError>,
+    ) -> Decision {
+        let decision = match answer {
+            Ok(outcome) => Decision::new(charges, &outcome, Source::Store),
+            Err(_) => self.without_store(charges, failures),
+        };
+        if !decision.is_allowed() {
+            log_denial(charges, &decision);
+        }
+        decision
+    }
+
+    /// Each policy answers by its own failure policy; the request passes if all let it.
+    fn without_store(&self, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decision {
+        let each = || charges.iter().zip(failures);
+        if each().any(|(charge, failure)| *failure == FailurePolicy::Deny && charge.mode == Mode::Enforce) {
+            return Decision::degraded(Verdict::Unavailable);
+        }
+        let shares: SmallVec<[Charge<'_>; 1]> = each()
+            .filter_map(|(charge, failure)| match failure {
+                FailurePolicy::Local { instances } => Some(Charge {
+                    quota: charge.quota.share(u64::from((*instances).max(1))),
+                    ..*charge
+                }),
+                FailurePolicy::Allow | FailurePolicy::Deny => None,
+            })
+            .collect();
+        if shares.is_empty() {
+            return Decision::degraded(Verdict::Allowed);
+        }
+        let local = self.local.get_or_init(MemoryStore::new);
+        match local.acquire(&Ask::new(&shares)).into_ready() {
+            Ok(Ok(outcome)) => Decision::new(&shares, &outcome, Source::Fallback),
+            // A memory store answers at once and never fails.
+            Ok(Err(_)) | Err(_) => Decision::degraded(Verdict::Allowed),
+        }
+    }
+}
+
+#[cold]
+fn log_denial(charges: &[Charge<'_>], decision: &Decision) {
+    let Some(leading) = decision.leading() else {
+        tracing::debug!("denied: the store gave no answer");
+        return;
+    };
+    let key = charges.iter().find(|charge| charge.policy == leading.name());
+    tracing::debug!(
+        policy = %leading.name(),
+        key = key.map(|charge| tracing::field::display(charge.key.fingerprint())),
+        retry_after = ?decision.retry_after(),
+        "denied"
+    );
+}
+
+/// A charge that outlives its request's call.
+struct OwnedCharge {
+    key: Key,
+    policy: PolicyName,
+    quota: Quota,
+    cost: u64,
+    mode: Mode,
+}
+
+impl From<&Charge<'_>> for OwnedCharge {
+    fn from(charge: &Charge<'_>) -> Self {
+        Self {
+            key: charge.key.clone(),
+            policy: charge.policy.clone(),
+            quota: charge.quota,
+            cost: charge.cost,
+            mode: charge.mode,
+        }
+    }
+}
+
+impl OwnedCharge {
+    fn borrow(&self) -> Charge<'_> {
+        Charge::new(&self.key, &self.policy, self.quota)
+            .cost(self.cost)
+            .mode(self.mode)
+    }
+}
+
+/// A decision, if it needs no waiting.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would cost each request to a remote store an allocation"
+)]
+pub(crate) enum Decided {
+    Now(Decision),
+    Later(Deciding),
+}
+
+/// A decision that waits for the store's answer.
+pub(crate) struct Deciding {
+    answer: StoreFuture<Outcome>,
+    engine: Arc<Engine>,
+    charges: SmallVec<[OwnedCharge; 1]>,
+    failures: SmallVec<[FailurePolicy; 1]>,
+}
+
+impl Future for Deciding {
+    type Output = Decision;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let charges: SmallVec<[Charge<'_>; 1]> = self.charges.iter().map(OwnedCharge::borrow).collect();
+        Poll::Ready(self.engine.conclude(&charges, &self.failures, answer))
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,23 @@
+//! What happens when the store gives no answer.
+
+/// How a policy answers when the store cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailurePolicy {
+    /// Counts in this process: each of `instances` admits its share of the limit, at least one unit.
+    Local {
+        /// How many instances of the service share the limit.
+        instances: u32,
+    },
+    /// The request passes.
+    Allow,
+    /// The request is refused, with status 503.
+    Deny,
+}
+
+impl Default for FailurePolicy {
+    /// Counts in this process, as if it were the only instance.
+    fn default() -> Self {
+        Self::Local { instances: 1 }
+    }
+}

@@ -1,0 +1,17 @@
+//! Keys made of addresses. All of them write the tag `ip`.
+
+mod chain;
+mod client;
+mod custom;
+mod forwarded;
+mod network;
+mod node;
+mod peer;
+mod proxies;
+mod source;
+
+pub use self::client::ClientIp;
+pub use self::custom::Address;
+pub use self::peer::{PeerAddr, PeerIp, PeerNetwork};
+pub use self::proxies::CidrError;
+pub use self::source::ForwardedHeader;

@@ -1,0 +1,320 @@
+//! How extractors write keys.
+
+use std::fmt;
+
+use super::encoding::{Buffer, Escape, HASH_MARK, MAX_KEY, MAX_VALUE, escape};
+use super::hasher::KeyHasher;
+use super::subject::Key;
+
+/// Collects the parts of a [`Key`].
+///
+/// A part is a tag, which says what its value is, and a value, any bytes. Equal tags mean equal things: an
+/// extractor of your own should bring tags of its own, such as `billing:account`. The built-in ones use
+/// `key`, `ip`, `bearer`, `host`, `method`, `route` and `global`, and everything that starts with `key:`,
+/// `ext:`, `header:`, `method:` or `route:`.
+///
+/// ```
+/// use tollgate::key::{KeyBuilder, KeyHasher};
+///
+/// let hasher = KeyHasher::default();
+/// let mut key = KeyBuilder::new(&hasher);
+/// key.plain("plan", b"free").hashed("account", b"alice@example.com");
+/// assert!(key.finish().as_bytes().starts_with(b"plan=free,account=~"));
+/// ```
+pub struct KeyBuilder<'a> {
+    hasher: &'a KeyHasher,
+    encoded: Buffer,
+    form: Option<Form>,
+}
+
+/// A position in a [`KeyBuilder`], to return to.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(usize);
+
+/// How values are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Readable,
+    Hashed,
+}
+
+impl<'a> KeyBuilder<'a> {
+    /// No parts yet.
+    #[must_use]
+    pub fn new(hasher: &'a KeyHasher) -> Self {
+        Self {
+            hasher,
+            encoded: Buffer::new(),
+            form: None,
+        }
+    }
+
+    /// Adds a part that may be read in the store. Values over 64 bytes are hashed all the same.
+    pub fn plain(&mut self, tag: &str, value: &[u8]) -> &mut Self {
+        self.part(tag, value, Form::Readable)
+    }
+
+    /// Adds a part that must not be read in the store.
+    pub fn hashed(&mut self, tag: &str, value: &[u8]) -> &mut Self {
+        self.part(tag, value, Form::Hashed)
+    }
+
+    /// Adds all parts of a key.
+    pub fn append(&mut self, key: &Key) -> &mut Self {
+        if key.as_bytes() == Key::NO_PARTS {
+            return self;
+        }
+        self.separate();
+        match self.form {
+            Some(Form::Hashed) => {
+                let hash = self.hasher.whole(key.as_bytes());
+                self.hash(hash);
+            }
+            Some(Form::Readable) | None => self.encoded.extend_from_slice(key.as_bytes()),
+        }
+        self
+    }
+
+    /// Remembers the parts so far.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark(self.encoded.len())
+    }
+
+    /// Drops every part added since the mark was made.
+    pub fn rollback(&mut self, mark: Mark) {
+        self.encoded.truncate(mark.0);
+    }
+
+    /// The key of all parts.
+    #[must_use]
+    pub fn finish(mut self) -> Key {
+        if self.encoded.is_empty() {
+            self.encoded.extend_from_slice(Key::NO_PARTS);
+        } else if self.encoded.len() > MAX_KEY {
+            let hash = self.hasher.whole(&self.encoded);
+            self.encoded = Buffer::new();
+            self.hash(hash);
+        }
+        Key::new(self.encoded)
+    }
+
+    /// Writes what `parts` adds in one form, whatever the extractors prefer. The outermost choice wins, as it
+    /// was made last.
+    pub(super) fn in_form<T>(&mut self, form: Form, parts: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.form;
+        self.form = outer.or(Some(form));
+        let result = parts(self);
+        self.form = outer;
+        result
+    }
+
+    /// The form of a part that prefers `preferred`.
+    pub(super) fn form(&self, preferred: Form) -> Form {
+        self.form.unwrap_or(preferred)
+    }
+
+    /// Adds a readable part of short formatted text. The caller has asked [`form`](Self::form).
+    pub(super) fn text(&mut self, tag: &str, value: fmt::Arguments<'_>) {
+        self.tag(tag);
+        // A buffer takes everything.
+        let _ = fmt::Write::write_fmt(&mut Escape(&mut self.encoded), value);
+    }
+
+    /// Adds a readable part whose tag comes in two pieces.
+    pub(super) fn prefixed(&mut self, prefix: &str, tag: &str, value: &[u8]) {
+        if value.len() > MAX_VALUE {
+            self.part(&[prefix, tag].concat(), value, Form::Hashed);
+            return;
+        }
+        self.separate();
+        escape(&mut self.encoded, prefix.as_bytes());
+        escape(&mut self.encoded, tag.as_bytes());
+        self.encoded.push(b'=');
+        escape(&mut self.encoded, value);
+    }
+
+    /// Adds a key as the value of a part.
+    pub(super) fn nested(&mut self, tag: &str, key: &Key) {
+        if self.form(Form::Readable) == Form::Hashed {
+            self.hashed(tag, key.as_bytes());
+            return;
+        }
+        self.tag(tag);
+        if let Some(value) = key.bare_value() {
+            self.encoded.extend_from_slice(value);
+        } else {
+            // No written value starts with `=`, so this is not one that looks like a key.
+            self.encoded.push(b'=');
+            escape(&mut self.encoded, key.as_bytes());
+        }
+    }
+
+    fn part(&mut self, tag: &str, value: &[u8], preferred: Form) -> &mut Self {
+        self.tag(tag);
+        if value.len() > MAX_VALUE || self.form(preferred) == Form::Hashed {
+            let hash = self.hasher.part(tag, value);
+            self.hash(hash);
+        } else {
+            escape(&mut self.encoded, value);
+        }
+        self
+    }
+
+    fn tag(&mut self, tag: &str) {
+        self.separate();
+        escape(&mut self.encoded, tag.as_bytes());
+        self.encoded.push(b'=');
+    }
+
+    fn separate(&mut self) {
+        if !self.encoded.is_empty() {
+            self.encoded.push(b',');
+        }
+    }
+
+    fn hash(&mut self, hash: [u8; 22]) {
+        self.encoded.push(HASH_MARK);
+        self.encoded.extend_from_slice(&hash);
+    }
+}
+
+impl fmt::Debug for KeyBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyBuilder")
+            .field("hasher", self.hasher)
+            .field("length", &self.encoded.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(write: impl FnOnce(&mut KeyBuilder<'_>)) -> Key {
+        let hasher = KeyHasher::default();
+        let mut key = KeyBuilder::new(&hasher);
+        write(&mut key);
+        key.finish()
+    }
+
+    fn text(key: &Key) -> &str {
+        std::str::from_utf8(key.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn parts_are_joined() {
+        let key = built(|key| {
+            key.plain("a", b"1").append(&Key::from("x")).plain("b", b"");
+        });
+        assert_eq!(text(&key), "a=1,key=x,b=");
+    }
+
+    #[test]
+    fn a_readable_value_cannot_imitate_a_hash() {
+        let hashed = built(|key| {
+            key.hashed("a", b"1");
+        });
+        let written = hashed.as_bytes().strip_prefix(b"a=").unwrap();
+        assert_eq!((written[0], written.len()), (b'~', 23));
+        let imitation = built(|key| {
+            key.plain("a", written);
+        });
+        assert_ne!(imitation, hashed);
+    }
+
+    #[test]
+    fn long_values_are_hashed() {
+        let plain = built(|key| {
+            key.plain("a", &[b'x'; 64]);
+        });
+        assert_eq!(plain.as_bytes().len(), 66);
+        let hashed = built(|key| {
+            key.plain("a", &[b'x'; 65]);
+        });
+        assert!(text(&hashed).starts_with("a=~"), "{}", text(&hashed));
+        assert_eq!(hashed.as_bytes().len(), 25);
+    }
+
+    #[test]
+    fn long_keys_are_hashed() {
+        let of = |last: u8| {
+            built(|key| {
+                for tag in ["a", "b", "c", "d"] {
+                    key.plain(tag, &[b'x'; 61]);
+                }
+                key.plain("e", &[last]);
+            })
+        };
+        assert_eq!(text(&of(b'x')).len(), 23);
+        assert!(text(&of(b'x')).starts_with('~'));
+        assert_ne!(of(b'x'), of(b'y'));
+        let at_the_bound = built(|key| {
+            for tag in ["a", "b", "c"] {
+                key.plain(tag, &[b'x'; 61]);
+            }
+            key.plain("d", &[b'x'; 62]);
+        });
+        assert_eq!(text(&at_the_bound).len(), 256);
+    }
+
+    #[test]
+    fn rollback_forgets() {
+        let key = built(|key| {
+            key.plain("a", b"1");
+            let mark = key.mark();
+            key.plain("b", b"2").hashed("c", b"3");
+            key.rollback(mark);
+            key.plain("d", b"4");
+        });
+        assert_eq!(text(&key), "a=1,d=4");
+    }
+
+    #[test]
+    fn no_parts_is_a_key_of_its_own() {
+        let none = built(|_| ());
+        assert_eq!(text(&none), "*");
+        assert_ne!(none, Key::from("*"));
+        let key = built(|key| {
+            key.append(&none).plain("a", b"1").append(&none);
+        });
+        assert_eq!(text(&key), "a=1");
+    }
+
+    #[test]
+    fn the_outermost_form_wins() {
+        let key = built(|key| {
+            key.in_form(Form::Readable, |key| {
+                key.in_form(Form::Hashed, |key| key.hashed("a", b"1").mark());
+            });
+            key.hashed("b", b"2");
+        });
+        assert!(text(&key).starts_with("a=1,b=~"), "{}", text(&key));
+        let key = built(|key| {
+            key.in_form(Form::Hashed, |key| {
+                key.plain("a", b"1").append(&Key::from("x")).mark()
+            });
+        });
+        let (a, x) = text(&key).split_once(',').unwrap();
+        assert!(a.starts_with("a=~") && x.starts_with('~'), "{a} {x}");
+    }
+
+    #[test]
+    fn nested_keys_keep_their_difference() {
+        let nested = |inner: &Key| built(|key| key.nested("ext:a", inner));
+        assert_eq!(text(&nested(&Key::from("x"))), "ext:a=x");
+        assert_eq!(text(&nested(&Key::named("t", "x"))), "ext:a==key:t%3Dx");
+        assert_ne!(nested(&Key::from("=key:t=x")), nested(&Key::named("t", "x")));
+        assert_ne!(nested(&Key::from("key:t=x")), nested(&Key::named("t", "x")));
+    }
+
+    #[test]
+    fn debug_hides_the_parts() {
+        let hasher = KeyHasher::default();
+        let mut key = KeyBuilder::new(&hasher);
+        key.plain("a", b"alice");
+        let debug = format!("{key:?}");
+        assert!(debug.contains("length: 7") && !debug.contains("alice"), "{debug}");
+    }
+}

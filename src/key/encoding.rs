@@ -1,0 +1,104 @@
+//! How values become the text of a key.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+/// Room for a key or a part of one; shorter ones do not allocate.
+pub(super) type Buffer = SmallVec<[u8; 64]>;
+
+/// Longer values are hashed.
+pub(super) const MAX_VALUE: usize = 64;
+/// Longer keys are hashed as a whole.
+pub(super) const MAX_KEY: usize = 256;
+/// Starts what is a hash. Not in [`SAFE`], so no readable value starts with it.
+pub(super) const HASH_MARK: u8 = b'~';
+
+/// The bytes that stand for themselves. `%`, `~`, `,`, `=` and braces must stay out: they carry the structure
+/// of a key, or choose its slot in a Redis cluster.
+const SAFE: [bool; 256] = {
+    let mut safe = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let b = byte as u8;
+        safe[byte] =
+            b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/' | b':' | b'@' | b'+' | b'*');
+        byte += 1;
+    }
+    safe
+};
+
+/// Writes `raw` with every byte that is not safe as `%XX`.
+pub(super) fn escape(out: &mut Buffer, raw: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let mut rest = raw;
+    loop {
+        let run = rest.iter().position(|&b| !SAFE[usize::from(b)]);
+        out.extend_from_slice(&rest[..run.unwrap_or(rest.len())]);
+        let Some(run) = run else { return };
+        let byte = rest[run];
+        out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        rest = &rest[run + 1..];
+    }
+}
+
+/// Lets `write!` escape straight into a buffer.
+pub(super) struct Escape<'a>(pub(super) &'a mut Buffer);
+
+impl fmt::Write for Escape<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        escape(self.0, text.as_bytes());
+        Ok(())
+    }
+}
+
+/// 128 bits in the URL-safe alphabet of RFC 4648 section 5, without padding.
+pub(super) fn base64url(bits: [u8; 16]) -> [u8; 22] {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    // 22 digits hold 132 bits: the last digit takes two bits and four zeros.
+    let bits = u128::from_be_bytes(bits);
+    std::array::from_fn(|digit| {
+        let value = if digit < 21 {
+            bits >> (122 - 6 * digit)
+        } else {
+            bits << 4
+        };
+        ALPHABET[(value & 63) as usize]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    fn escaped(raw: &[u8]) -> String {
+        let mut out = Buffer::new();
+        escape(&mut out, raw);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn unsafe_bytes_are_escaped() {
+        assert_eq!(escaped(b"aZ09-_./:@+*"), "aZ09-_./:@+*");
+        assert_eq!(escaped(b"{a},=% ~"), "%7Ba%7D%2C%3D%25%20%7E");
+        assert_eq!(escaped(&[0, 0x7f, 0xff, b'x']), "%00%7F%FFx");
+        assert_eq!(escaped(b""), "");
+    }
+
+    #[test]
+    fn formatted_text_is_escaped() {
+        let mut out = Buffer::new();
+        write!(Escape(&mut out), "{}~ /{}", 1, 24).unwrap();
+        assert_eq!(out.as_slice(), b"1%7E%20/24");
+    }
+
+    #[test]
+    fn base64url_follows_the_rfc() {
+        assert_eq!(&base64url([0; 16]), b"AAAAAAAAAAAAAAAAAAAAAA");
+        assert_eq!(&base64url([0xff; 16]), b"_____________________w");
+        let counting = std::array::from_fn(|i| i as u8);
+        assert_eq!(&base64url(counting), b"AAECAwQFBgcICQoLDA0ODw");
+    }
+}

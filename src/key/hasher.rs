@@ -1,0 +1,166 @@
+//! How parts of keys are hashed.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::encoding::base64url;
+
+/// Hashes the parts of keys that must not be readable in a store: 128 bits of BLAKE3.
+///
+/// The default has no secret. It shortens values and keeps them out of sight, but whoever reads the store can
+/// try all IPv4 addresses in minutes and so find who is behind a hash. With a secret, that needs the secret
+/// too.
+///
+/// All instances that share a store must share the secret, or each counts on its own. A new secret makes new
+/// keys: every counter under a hashed key starts empty once.
+///
+/// ```
+/// use tollgate::key::KeyHasher;
+///
+/// # fn main() -> Result<(), tollgate::key::SecretError> {
+/// let hasher = KeyHasher::with_secret("9b1c07f2d2d54b0f8a4e6f1d7a8ce5b3")?;
+/// # let _ = hasher;
+/// assert!(KeyHasher::with_secret("hunter2").is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct KeyHasher {
+    secret: Option<[u8; blake3::KEY_LEN]>,
+}
+
+impl KeyHasher {
+    const MIN_SECRET: usize = 16;
+    /// Part of every keyed hash: another text makes every deployed counter start empty.
+    const CONTEXT: &'static str = "tollgate 2025 rate limit keys v1";
+
+    /// Hashes with a secret, which may have any form (raw bytes, hexadecimal text) and any length from 16
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the secret is shorter than 16 bytes.
+    pub fn with_secret(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
+        let secret = secret.as_ref();
+        if secret.len() < Self::MIN_SECRET {
+            return Err(SecretError { length: secret.len() });
+        }
+        Ok(Self {
+            secret: Some(blake3::derive_key(Self::CONTEXT, secret)),
+        })
+    }
+
+    /// The hash of a part's value, another one for every tag.
+    pub(super) fn part(&self, tag: &str, value: &[u8]) -> [u8; 22] {
+        // The length in front keeps ("a", "bc") and ("ab", "c") apart, the byte before it parts and whole
+        // keys.
+        let mut input = SmallVec::<[u8; 128]>::new();
+        input.push(0);
+        input.extend_from_slice(&(tag.len() as u64).to_le_bytes());
+        input.extend_from_slice(tag.as_bytes());
+        input.extend_from_slice(value);
+        self.hash(&input)
+    }
+
+    /// The hash of encoded parts.
+    pub(super) fn whole(&self, encoded: &[u8]) -> [u8; 22] {
+        let mut input = SmallVec::<[u8; 512]>::new();
+        input.push(1);
+        input.extend_from_slice(encoded);
+        self.hash(&input)
+    }
+
+    fn hash(&self, input: &[u8]) -> [u8; 22] {
+        let hash = match &self.secret {
+            Some(secret) => blake3::keyed_hash(secret, input),
+            None => blake3::hash(input),
+        };
+        let mut bits = [0; 16];
+        bits.copy_from_slice(&hash.as_bytes()[..16]);
+        base64url(bits)
+    }
+}
+
+impl fmt::Debug for KeyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secret = self.secret.as_ref().map(|_| "<redacted>");
+        f.debug_struct("KeyHasher").field("secret", &secret).finish()
+    }
+}
+
+/// Why a secret was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretError {
+    length: usize,
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a secret of {} bytes can be guessed: use at least {} random bytes, the same on all \
+             instances, such as the output of `openssl rand -hex 32`",
+            self.length,
+            KeyHasher::MIN_SECRET
+        )
+    }
+}
+
+impl std::error::Error for SecretError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_separate_hashes() {
+        let hasher = KeyHasher::default();
+        assert_eq!(hasher.part("a", b"bc"), hasher.part("a", b"bc"));
+        assert_ne!(hasher.part("a", b"bc"), hasher.part("ab", b"c"));
+        assert_ne!(hasher.part("a", b"x"), hasher.part("b", b"x"));
+        assert_ne!(hasher.part("", b"x"), hasher.whole(b"\0\0\0\0\0\0\0\0x"));
+    }
+
+    #[test]
+    fn secrets_separate_hashes() {
+        let secret = |text: &str| KeyHasher::with_secret(text).unwrap();
+        let (one, same, other) = (
+            secret("0123456789abcdef"),
+            secret("0123456789abcdef"),
+            secret("0123456789abcdeg"),
+        );
+        assert_eq!(one.part("ip", b"x"), same.part("ip", b"x"));
+        assert_ne!(one.part("ip", b"x"), other.part("ip", b"x"));
+        assert_ne!(one.part("ip", b"x"), KeyHasher::default().part("ip", b"x"));
+    }
+
+    #[test]
+    fn hashes_stay_what_they_are() {
+        // A change here makes every counter in every deployed store start empty.
+        let hasher = KeyHasher::default();
+        assert_eq!(&hasher.part("ip", b"x"), b"09ZNCD_JL_N8ERU-5f9omQ");
+        let hasher = KeyHasher::with_secret("0123456789abcdef").unwrap();
+        assert_eq!(&hasher.part("ip", b"x"), b"POByi7ZxnYbJPXmBWy2H9A");
+    }
+
+    #[test]
+    fn short_secrets_are_refused() {
+        let error = KeyHasher::with_secret("0123456789abcde").unwrap_err().to_string();
+        assert!(error.contains("15 bytes"), "{error}");
+        assert!(error.contains("at least 16 random bytes"), "{error}");
+    }
+
+    #[test]
+    fn debug_is_silent_about_the_secret() {
+        let hasher = KeyHasher::with_secret("0123456789abcdef").unwrap();
+        assert_eq!(
+            format!("{hasher:?}"),
+            r#"KeyHasher { secret: Some("<redacted>") }"#
+        );
+        assert_eq!(
+            format!("{:?}", KeyHasher::default()),
+            "KeyHasher { secret: None }"
+        );
+    }
+}
