@@ -147,8 +147,8 @@ impl Entry {
     /// What is known before a charge.
     #[inline]
     pub(super) fn before(&mut self, terms: &Terms, now: u64) -> Before {
-        if self.expires_at <= now && !self.shared && self.held.is_substitute(self.layout) {
-            self.held = Held::new(terms, now);
+        if !self.shared {
+            self.held.end_substitute(terms, now);
         }
         self.held.before(terms, now)
     }
