@@ -233,6 +233,15 @@ impl State {
         }
     }
 
+    /// Dates back a bucket that was written under another clock, and returns how far.
+    #[inline]
+    pub(crate) fn date_back_bucket(&mut self, window: u64, now: u64) -> u64 {
+        match self {
+            Self::Bucket(bucket) => bucket.date_back(window.min(MAX_SLACK), now),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn full_at(&self, terms: &Terms, now: u64) -> u64 {
         each!(self, state => state.full_at(terms, now))
     }

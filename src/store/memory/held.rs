@@ -118,6 +118,12 @@ impl Held {
         self.state.after(terms, now, charge, cost)
     }
 
+    /// See [`State::date_back_bucket`].
+    #[inline]
+    pub(super) fn date_back_bucket(&mut self, window: u64, now: u64) -> u64 {
+        self.state.date_back_bucket(window, now)
+    }
+
     pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) -> u64 {
         self.state.give_back(terms, now, stamp, units);
         self.state.full_at(terms, now)
