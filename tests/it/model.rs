@@ -155,16 +155,16 @@ impl Model {
     /// earlier charge of any counter.
     fn stamp(&self, parts: &Parts, now: i128, hold: Duration) -> i128 {
         let hold = i128::try_from(hold.as_micros()).expect("micros");
-        let hold = parts
+        let latest = parts
             .0
             .iter()
-            .map(|(_, terms, _)| terms.slack())
-            .fold(hold.min(SECOND), i128::min);
+            .map(|(identity, terms, _)| self.counters[identity].latest(terms, now))
+            .fold(now + hold.min(SECOND), i128::min);
         parts
             .0
             .iter()
             .map(|(identity, terms, _)| self.counters[identity].newest(terms))
-            .fold(now + hold, i128::max)
+            .fold(latest, i128::max)
     }
 
     fn granted(&self, parts: &Parts, charges: &[Charge], now: i128, want: u32) -> u32 {

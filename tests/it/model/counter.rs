@@ -162,6 +162,19 @@ impl Counter {
         }
     }
 
+    /// The latest time that a charge may have, unless there are later ones: no further ahead than other clocks'
+    /// times are told by, and within a fixed window.
+    pub(super) fn latest(&self, terms: &Terms, now: i128) -> i128 {
+        let latest = now + terms.slack();
+        match terms.rule {
+            Rule::Fixed(_) | Rule::FixedPerKey => {
+                let window = self.part(terms, now.max(self.newest(terms)));
+                latest.min(window + terms.window - 1)
+            }
+            _ => latest,
+        }
+    }
+
     /// What a counter can hold: more would change no answer.
     fn most(rule: Rule) -> i128 {
         match rule {
@@ -171,12 +184,12 @@ impl Counter {
         }
     }
 
-    /// Adds `units` as of `stamp`, but not further ahead than other clocks' times are told by.
+    /// Adds `units` as of `stamp`, or of the latest time that a charge may have.
     pub(super) fn charge(&mut self, terms: &Terms, now: i128, stamp: i128, units: i128) {
         if units == 0 {
             return;
         }
-        let stamp = stamp.min(self.newest(terms).max(now + terms.slack()));
+        let stamp = stamp.min(self.newest(terms).max(self.latest(terms, now)));
         let units = units.min(i128::from(MAX_UNITS) + 1);
         let most = Self::most(terms.rule);
         match terms.rule {
@@ -221,11 +234,9 @@ impl Counter {
                 let room = most - self.sum(|charged| charged.div_euclid(terms.window) == window);
                 self.charges.push((stamp, units.min(room)));
             }
-            // In the window of the clock, or the one that the counter stands in: a lease ends with it.
             Rule::Fixed(_) | Rule::FixedPerKey => {
-                let last = self.part(terms, now.max(self.newest(terms))) + terms.window - 1;
                 let room = most - self.sum(|_| true);
-                self.charges.push((stamp.min(last), units.min(room)));
+                self.charges.push((stamp, units.min(room)));
             }
             Rule::Bucket => {
                 let mut bucket = self.bucket.at(terms, now);
