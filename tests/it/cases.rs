@@ -384,6 +384,56 @@ fn b29_the_first_period_of_a_bucket_admits_burst_and_rate_and_windows_the_limit(
     }
 }
 
+#[test]
+fn c1_what_is_settled_up_counts_against_later_asks() {
+    for rule in RULES {
+        let embedded = Embedded::new();
+        let charge = unit("k", Terms::new(rule, 10, MINUTE));
+        embedded.acquire(charge.of(4));
+        for (more, left) in [(5, 1), (1, 0), (3, 0)] {
+            let settled = embedded.charge(charge.of(more));
+            assert_eq!(
+                (settled.granted, settled.states[0].remaining),
+                (1, left),
+                "{rule:?}"
+            );
+        }
+        assert!(!embedded.takes(charge), "{rule:?}");
+        if let Rule::Log | Rule::Slots(_) = rule {
+            // 13 are in the window: the 4 that are first to leave make room for 1.
+            embedded.reset(charge);
+            embedded.acquire(charge.of(4));
+            embedded.advance(MINUTE / 2);
+            embedded.charge(charge.of(9));
+            embedded.advance(after(&embedded.acquire(charge)));
+            assert_eq!(drain(&embedded, charge), 1, "{rule:?}");
+        }
+    }
+}
+
+/// Another counter of the ask, which is an hour ahead after a step back of the clock, makes no other forget.
+#[test]
+fn c10_a_counter_that_is_ahead_takes_no_other_along() {
+    for rule in RULES {
+        let embedded = Embedded::new();
+        let hour = Charge {
+            policy: "hour",
+            ..unit("k", Terms::new(Rule::Log, 1_000, 3_600 * SECOND))
+        };
+        embedded.acquire(hour);
+        embedded.advance(3_000 * SECOND);
+        embedded.acquire(hour);
+        embedded
+            .clock
+            .set(embedded.clock.now() - Duration::from_secs(2_990));
+        let second = unit("k", Terms::new(rule, 10, SECOND));
+        let admitted: u32 = (0..30).map(|_| embedded.ask(&[second, hour], 1).granted).sum();
+        assert_eq!(admitted, 10, "{rule:?}");
+        let retry = after(&embedded.acquire(second));
+        assert!(retry <= 4 * SECOND, "{rule:?}: {retry} µs");
+    }
+}
+
 /// 8 threads ask for the same two counters, half of them in the other order.
 #[test]
 fn c5_asks_in_opposite_order_do_not_wait_for_each_other() {

@@ -223,9 +223,7 @@ impl Store for Faulty {
     fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {
         match self.fault {
             Fault::GivesNothingBack => StoreFuture::ready(Ok(())),
-            Fault::GivesBackByAnyStamp if stamp == Stamp::default() => {
-                self.charges(ask, |store, ask| store.reset(ask))
-            }
+            Fault::GivesBackByAnyStamp if stamp == Stamp::default() => self.charges(ask, Store::reset),
             _ => self.charges(ask, |store, ask| store.give_back(ask, times, stamp)),
         }
     }
@@ -252,7 +250,7 @@ impl Store for Faulty {
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
         match self.fault {
             Fault::ResetsNothing => StoreFuture::ready(Ok(())),
-            _ => self.charges(ask, |store, ask| store.reset(ask)),
+            _ => self.charges(ask, Store::reset),
         }
     }
 }

@@ -20,6 +20,8 @@ struct Use {
     /// A share of the limit in thousandths; 0 takes one unit.
     share: i128,
     want: u32,
+    /// A lease, which may be used until it ends.
+    hold: Duration,
     /// Gives back one grant of the request that many before.
     give_back: Option<usize>,
 }
@@ -41,14 +43,15 @@ fn any_use() -> impl Strategy<Value = Use> {
         3 => Just(Wait::Retry),
     ];
     let share = prop_oneof![3 => Just(0), 1 => 0i128..=1_000, 1 => Just(1_000)];
-    (wait, share, 1u32..4, prop::option::weighted(0.15, 0usize..3)).prop_map(
-        |(wait, share, want, give_back)| Use {
-            wait,
-            share,
-            want,
-            give_back,
-        },
-    )
+    let hold = prop_oneof![4 => Just(0u64), 1 => 0u64..1_500_000];
+    let give_back = prop::option::weighted(0.15, 0usize..3);
+    (wait, share, 1u32..4, hold, give_back).prop_map(|(wait, share, want, hold, give_back)| Use {
+        wait,
+        share,
+        want,
+        hold: Duration::from_micros(hold),
+        give_back,
+    })
 }
 
 fn any_uses() -> impl Strategy<Value = Vec<Use>> {
@@ -59,10 +62,12 @@ fn any_single_terms() -> impl Strategy<Value = Terms> {
     any_rule().prop_flat_map(any_terms).prop_map(|terms| terms[0])
 }
 
-/// What was admitted: when, how much of it has not been given back, and until when at most it counts.
+/// What was admitted: when, until when it may be used, how much of it has not been given back, and until when at
+/// most it counts.
 #[derive(Clone, Copy, Debug)]
 struct Admission {
     at: i128,
+    until: i128,
     units: i128,
     full_at: i128,
 }
@@ -126,11 +131,12 @@ impl User {
             self.admitted[at].units -= i128::from(charge.cost);
         }
         let charge = self.cost(one.share);
-        let outcome = self.embedded.ask(&[charge], one.want);
+        let outcome = self.embedded.lease(&[charge], one.want, one.hold);
         if outcome.granted > 0 {
             let at = self.embedded.now();
             self.admitted.push(Admission {
                 at,
+                until: outcome.stamp.as_micros().into(),
                 units: i128::from(outcome.granted) * i128::from(charge.cost),
                 full_at: at + micros(outcome.states[0].reset_after),
             });
@@ -155,10 +161,16 @@ impl User {
             let counted = self.admitted.iter().filter(|admission| counts(admission));
             counted.map(|admission| admission.units).sum()
         };
-        let in_window = || sum(&|admission| admission.at > last.at - window);
+        let in_window = |time: fn(&Admission) -> i128| sum(&|admission| time(admission) > last.at - window);
         match rule {
-            Rule::Log | Rule::Slots(_) => assert!(in_window() <= limit, "{:?}", self.admitted),
-            Rule::Counter => assert!(in_window() < 2 * limit, "{:?}", self.admitted),
+            Rule::Log | Rule::Slots(_) => {
+                let used = in_window(|admission| admission.until);
+                assert!(used <= limit, "{:?}", self.admitted);
+            }
+            Rule::Counter => {
+                let admitted = in_window(|admission| admission.at);
+                assert!(admitted < 2 * limit, "{:?}", self.admitted);
+            }
             Rule::Fixed(_) | Rule::FixedPerKey => {
                 let admitted = sum(&|admission| admission.full_at == last.full_at);
                 assert!(admitted <= limit, "{:?}", self.admitted);

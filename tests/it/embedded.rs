@@ -37,11 +37,12 @@ impl Embedded {
     }
 
     pub(crate) fn ask(&self, charges: &[Charge], want: u32) -> Outcome {
-        at_once(with_ask(charges, |ask| self.store.acquire(&ask.want(want)))).expect("an answer")
+        self.lease(charges, want, Duration::ZERO)
     }
 
-    pub(crate) fn held(&self, charges: &[Charge], hold: Duration) -> Outcome {
-        at_once(with_ask(charges, |ask| self.store.acquire(&ask.hold(hold)))).expect("an answer")
+    pub(crate) fn lease(&self, charges: &[Charge], want: u32, hold: Duration) -> Outcome {
+        let asked = with_ask(charges, |ask| self.store.acquire(&ask.want(want).hold(hold)));
+        at_once(asked).expect("an answer")
     }
 
     pub(crate) fn acquire(&self, charge: Charge) -> Outcome {

@@ -20,7 +20,7 @@ const HOUR: i128 = 3_600 * SECOND;
 const SHARDS: i128 = 16;
 
 /// Bytes of the shared counters of one policy and one kind of quota, which come on top of the cap.
-const SHARED_BYTES: usize = 16 * 1_024;
+const SHARED_BYTES: usize = 16 * 2_048;
 
 /// Waits for another thread.
 fn eventually(what: &str, holds: impl Fn() -> bool) {
