@@ -86,6 +86,9 @@ impl Decision {
     /// What the answer to one ask says to the request with these charges.
     pub(crate) fn new(charges: &[Charge<'_>], outcome: &Outcome, source: Source) -> Self {
         let allowed = outcome.granted > 0;
+        if let ([charge], [state]) = (charges, &*outcome.states) {
+            return Self::of_one(charge, state, outcome, source);
+        }
         let mut this = Self {
             verdict: if allowed {
                 Verdict::Allowed
@@ -108,6 +111,25 @@ impl Decision {
             this.source = Source::Exempt;
         }
         this
+    }
+
+    /// The same for the ordinary request, which has one charge.
+    fn of_one(charge: &Charge<'_>, state: &ChargeState, outcome: &Outcome, source: Source) -> Self {
+        let allowed = outcome.granted > 0;
+        let policy = PolicyDecision::new(charge, state, allowed);
+        let leads = policy.mode == Mode::Enforce;
+        Self {
+            verdict: if allowed {
+                Verdict::Allowed
+            } else {
+                Verdict::Denied
+            },
+            source: if leads { source } else { Source::Exempt },
+            lead: leads.then_some(0),
+            now: outcome.now,
+            stamp: outcome.stamp,
+            policies: SmallVec::from_buf([policy]),
+        }
     }
 
     fn find_lead(&self) -> Option<u16> {

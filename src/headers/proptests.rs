@@ -7,8 +7,8 @@ use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
 
 use super::tests::fresh;
 use super::*;
-use crate::quota::{Quota, Rate};
 use crate::fixtures::{Said, decision};
+use crate::quota::{Quota, Rate};
 
 fn knobs() -> impl Strategy<Value = Headers> {
     let x_ratelimit = prop::option::of(prop_oneof![Just(Reset::Delta), Just(Reset::Epoch)]);

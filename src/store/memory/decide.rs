@@ -12,7 +12,7 @@ use crate::algorithm::{After, Before, MAX_SLACK, Terms};
 use crate::clock::micros;
 use crate::store::{Ask, Charge, ChargeState, Mode, Outcome, Retry, Stamp};
 
-/// Buckets that an ask with a new key looks at for expired entries.
+/// Buckets that an ask with a new key looks at for expired entries, where the key would make the table grow.
 const SWEEP_PER_NEW_KEY: usize = 8;
 
 /// The locked counters of an ask.
@@ -133,7 +133,9 @@ impl<'a> Decide<'a> {
         let budget = &self.shared.budget;
         // Sweeping moves buckets, so it comes before any is looked up for good.
         for (_, shard) in &mut self.locks {
-            shard.sweep(self.now, SWEEP_PER_NEW_KEY, budget, &self.shared.seed);
+            if shard.is_full() || budget.is_full() {
+                shard.sweep(self.now, SWEEP_PER_NEW_KEY, budget, &self.shared.seed);
+            }
         }
         for index in 0..self.counters.len() {
             let counter = &mut self.counters[index];
@@ -316,6 +318,7 @@ impl<'a> Decide<'a> {
 }
 
 /// How often `cost` fits into `free` units, up to `want`.
+#[inline]
 fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
     if cost <= 1 && want == 1 {
         // Spares the ordinary request a division.
@@ -328,6 +331,7 @@ fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
     }
 }
 
+#[inline]
 fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
     let retry = match after.earliest {
         None => Retry::Never,
@@ -376,6 +380,7 @@ pub(super) fn acquire_known(shared: &Shared, ask: &Ask<'_>) -> Option<Outcome> {
 }
 
 /// `None` if unlimited.
+#[inline]
 fn terms(charge: &Charge<'_>) -> Option<Terms> {
     Terms::new(&charge.quota, || stable_hash(charge.key.as_bytes()))
 }

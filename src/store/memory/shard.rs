@@ -42,6 +42,7 @@ impl Place {
 }
 
 impl Shard {
+    #[inline]
     pub(super) fn find(&self, hash: u64, identity: &Identity<'_>) -> Option<usize> {
         self.table
             .find_bucket_index(hash, |entry| entry.identity().same_counter(identity))
@@ -53,6 +54,7 @@ impl Shard {
             .expect("a bucket found under this lock")
     }
 
+    #[inline]
     pub(super) fn entry_mut(&mut self, bucket: usize) -> &mut Entry {
         self.table
             .get_bucket_mut(bucket)
@@ -152,6 +154,11 @@ impl Shard {
             let target = self.table.len() * 2;
             self.table.shrink_to(target, |entry| entry.identity().hash(seed));
         }
+    }
+
+    /// Whether one more counter makes the table grow.
+    pub(super) fn is_full(&self) -> bool {
+        self.table.len() == self.table.capacity()
     }
 
     pub(super) fn is_empty(&self) -> bool {
