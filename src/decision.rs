@@ -86,7 +86,9 @@ impl Decision {
     /// What the answer to one ask says to the request with these charges.
     pub(crate) fn new(charges: &[Charge<'_>], outcome: &Outcome, source: Source) -> Self {
         let allowed = outcome.granted > 0;
-        if let ([charge], [state]) = (charges, &*outcome.states) {
+        if let ([charge], [state]) = (charges, &*outcome.states)
+            && !charge.quota.is_unlimited()
+        {
             return Self::of_one(charge, state, outcome, source);
         }
         let mut this = Self {
