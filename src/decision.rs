@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Charge, ChargeState, Mode, Outcome, Retry, Stamp};
+use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Outcome, Retry, Stamp};
 
 /// The answer to a check: whether the request may pass, and what is left.
 ///
@@ -86,11 +86,6 @@ impl Decision {
     /// What the answer to one ask says to the request with these charges.
     pub(crate) fn new(charges: &[Charge<'_>], outcome: &Outcome, source: Source) -> Self {
         let allowed = outcome.granted > 0;
-        if let ([charge], [state]) = (charges, &*outcome.states)
-            && !charge.quota.is_unlimited()
-        {
-            return Self::of_one(charge, state, outcome, source);
-        }
         let mut this = Self {
             verdict: if allowed {
                 Verdict::Allowed
@@ -115,19 +110,17 @@ impl Decision {
         this
     }
 
-    /// The same for the ordinary request, which has one charge.
-    fn of_one(charge: &Charge<'_>, state: &ChargeState, outcome: &Outcome, source: Source) -> Self {
-        let allowed = outcome.granted > 0;
-        let policy = PolicyDecision::new(charge, state, allowed);
-        let leads = policy.mode == Mode::Enforce;
+    /// The same for the ordinary request, which has one enforced charge.
+    pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
+        let policy = PolicyDecision::new(charge, &outcome.state, outcome.granted);
         Self {
-            verdict: if allowed {
+            verdict: if outcome.granted {
                 Verdict::Allowed
             } else {
                 Verdict::Denied
             },
-            source: if leads { source } else { Source::Exempt },
-            lead: leads.then_some(0),
+            source: Source::Store,
+            lead: Some(0),
             now: outcome.now,
             stamp: outcome.stamp,
             policies: SmallVec::from_buf([policy]),

@@ -31,6 +31,11 @@ const SAFE: [bool; 256] = {
 /// Writes `raw` with every byte that is not safe as `%XX`.
 pub(super) fn escape(out: &mut Buffer, raw: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    // Nearly all values need no escape.
+    if raw.iter().all(|&b| SAFE[usize::from(b)]) {
+        out.extend_from_slice(raw);
+        return;
+    }
     let mut rest = raw;
     loop {
         let run = rest.iter().position(|&b| !SAFE[usize::from(b)]);

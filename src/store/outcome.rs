@@ -31,16 +31,6 @@ impl Outcome {
         }
     }
 
-    #[inline]
-    pub(crate) fn one(granted: u32, now: Stamp, stamp: Stamp, state: ChargeState) -> Self {
-        Self {
-            granted,
-            now,
-            stamp,
-            states: SmallVec::from_buf([state]),
-        }
-    }
-
     /// The time as of which the grants were charged, where it is not the store's time.
     #[must_use]
     pub fn stamp(mut self, stamp: Stamp) -> Self {

@@ -346,10 +346,9 @@ fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
     )
 }
 
-/// The ordinary ask: one enforced charge on a counter that exists. `None` for any other, to be decided in
-/// general; this is the same with one counter, for speed.
-pub(super) fn acquire_known(shared: &Shared, ask: &Ask<'_>) -> Option<Outcome> {
-    let [charge] = ask.charges else { return None };
+/// One grant of an enforced charge on a counter that exists: the ordinary request. `None` for any other, to be
+/// decided in general; this is the same with one counter, for speed.
+pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<KnownOutcome> {
     if charge.mode != Mode::Enforce {
         return None;
     }
@@ -357,26 +356,28 @@ pub(super) fn acquire_known(shared: &Shared, ask: &Ask<'_>) -> Option<Outcome> {
     let identity = Identity::new(charge, &terms);
     let hash = identity.hash(&shared.seed);
     let mut shard = shared.shards[shared.shard_of(hash)].lock();
-    let bucket = shard.find(hash, &identity)?;
+    let entry = shard.find_mut(hash, &identity)?;
     let now = shared.clock.now();
-    let entry = shard.entry_mut(bucket);
     let before = entry.before(&terms, now);
-    let granted = fits(before.free, &terms, charge.cost, ask.want);
-    let stamp = before.tail.max(now + micros(ask.hold).min(terms.slack()));
-    let units = if granted == 0 {
-        0
-    } else {
-        charge.cost * u64::from(granted)
-    };
+    let stamp = before.tail.max(now);
+    let granted = fits(before.free, &terms, charge.cost, 1);
+    let units = if granted == 0 { 0 } else { charge.cost };
     let after = entry.after(&terms, now, (stamp, units), charge.cost, &shared.budget);
     drop(shard);
-    let state = describe(&after, now, granted);
-    Some(Outcome::one(
-        granted,
-        Stamp::from_micros(now),
-        Stamp::from_micros(stamp),
-        state,
-    ))
+    Some(KnownOutcome {
+        granted: granted > 0,
+        now: Stamp::from_micros(now),
+        stamp: Stamp::from_micros(stamp),
+        state: describe(&after, now, granted),
+    })
+}
+
+/// The [`Outcome`] of one grant of one charge.
+pub(crate) struct KnownOutcome {
+    pub(crate) granted: bool,
+    pub(crate) now: Stamp,
+    pub(crate) stamp: Stamp,
+    pub(crate) state: ChargeState,
 }
 
 /// `None` if unlimited.

@@ -48,6 +48,12 @@ impl Shard {
             .find_bucket_index(hash, |entry| entry.identity().same_counter(identity))
     }
 
+    #[inline]
+    pub(super) fn find_mut(&mut self, hash: u64, identity: &Identity<'_>) -> Option<&mut Entry> {
+        self.table
+            .find_mut(hash, |entry| entry.identity().same_counter(identity))
+    }
+
     pub(super) fn entry(&self, bucket: usize) -> &Entry {
         self.table
             .get_bucket(bucket)
