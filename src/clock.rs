@@ -52,6 +52,7 @@ impl Clock {
         }
     }
 
+    #[inline]
     pub(crate) fn now(&self) -> u64 {
         let now = match &self.kind {
             Kind::Monotonic { start, epoch_micros } => epoch_micros + micros(start.elapsed()),
@@ -62,6 +63,7 @@ impl Clock {
 }
 
 /// A duration in whole microseconds, at most [`u64::MAX`].
+#[inline]
 pub(crate) fn micros(duration: Duration) -> u64 {
     duration
         .as_secs()

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Charge, ChargeState, Mode, Outcome, Retry, Stamp};
+use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Outcome, Retry, Stamp};
 
 /// The answer to a check: whether the request may pass, and what is left.
 ///
@@ -108,6 +108,23 @@ impl Decision {
             this.source = Source::Exempt;
         }
         this
+    }
+
+    /// The same for the ordinary request, which has one enforced charge.
+    pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
+        let policy = PolicyDecision::new(charge, &outcome.state, outcome.granted);
+        Self {
+            verdict: if outcome.granted {
+                Verdict::Allowed
+            } else {
+                Verdict::Denied
+            },
+            source: Source::Store,
+            lead: Some(0),
+            now: outcome.now,
+            stamp: outcome.stamp,
+            policies: SmallVec::from_buf([policy]),
+        }
     }
 
     fn find_lead(&self) -> Option<u16> {

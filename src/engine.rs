@@ -1,5 +1,6 @@
 //! From charges to a decision.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -21,16 +22,29 @@ pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
 /// A store, and what answers when it cannot.
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
+    /// The same store, if it is the embedded one: the ordinary request then needs no ask and no future.
+    memory: Option<MemoryStore>,
     pub(crate) deadline: Duration,
     /// Counts for [`FailurePolicy::Local`]; made when first needed.
     local: OnceLock<MemoryStore>,
 }
 
 impl Engine {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: impl Store) -> Self {
         Self {
-            store,
+            memory: (&store as &dyn Any).downcast_ref::<MemoryStore>().cloned(),
+            store: Arc::new(store),
             deadline: DEFAULT_DEADLINE,
+            local: OnceLock::new(),
+        }
+    }
+
+    /// The same store with another deadline.
+    pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            memory: self.memory.clone(),
+            deadline,
             local: OnceLock::new(),
         }
     }
@@ -38,6 +52,15 @@ impl Engine {
     /// Charges all or none. Each charge's policy answers by its failure policy, in the same order, when the store
     /// cannot.
     pub(crate) fn decide(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
+        if let (Some(memory), [charge]) = (&self.memory, charges)
+            && let Some(outcome) = memory.acquire_known(charge)
+        {
+            let decision = Decision::of_known(charge, &outcome);
+            if !outcome.granted {
+                log_denial(charges, &decision);
+            }
+            return Decided::Now(decision);
+        }
         self.run(charges, failures, |ask| self.store.acquire(ask))
     }
 

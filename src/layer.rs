@@ -55,7 +55,7 @@ impl RateLimitLayer {
     pub fn new(store: impl Store, quota: impl Into<Quotas>, key: impl KeyExtractor) -> Self {
         Self {
             config: Arc::new(Config {
-                engine: Arc::new(Engine::new(Arc::new(store))),
+                engine: Arc::new(Engine::new(store)),
                 policy: Policy::new(quota.into(), key),
                 hasher: KeyHasher::default(),
                 headers: Headers::default(),
@@ -110,11 +110,7 @@ impl<R> RateLimitLayer<R> {
 
     /// How long a check may take before the failure policy answers it. 100 ms if not set.
     pub fn deadline(self, deadline: Duration) -> Self {
-        self.set(|config| {
-            let mut engine = Engine::new(Arc::clone(&config.engine.store));
-            engine.deadline = deadline;
-            config.engine = Arc::new(engine);
-        })
+        self.set(|config| config.engine = Arc::new(config.engine.with_deadline(deadline)))
     }
 
     /// Which headers tell the client of its limit. `X-RateLimit-Limit`, `-Remaining` and `-Reset` if not set;

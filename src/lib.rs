@@ -1,4 +1,118 @@
 //! Exact rate limiting for tower, axum, hyper and tonic services.
+//!
+//! ```no_run
+//! use std::net::SocketAddr;
+//!
+//! use axum::Router;
+//! use axum::routing::get;
+//! use tollgate::{MemoryStore, Quota, RateLimitLayer, key};
+//!
+//! # async fn serve() -> std::io::Result<()> {
+//! let limit = RateLimitLayer::new(MemoryStore::new(), Quota::per_minute(100), key::PeerIp);
+//! let app = Router::new().route("/", get(|| async { "hello" })).layer(limit);
+//!
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//! axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
+//! # }
+//! ```
+//!
+//! [`RateLimitLayer::new`] takes the three things that nobody can choose for a service: the **store** that counts, the
+//! **quota**, and the **key** that is counted. Everything else has a default and a setter.
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | key | what is counted: a client, tenant, route, or several together; a [key extractor](key) makes it of a request |
+//! | [quota](Quota) | limit, window and [algorithm](Algorithm): `Quota::per_minute(100)` is 100 per sliding minute |
+//! | cost | units that one request takes; 1 unless [said](RateLimitLayer::cost) |
+//! | policy | a [named](PolicyName) quota with its key, cost and [failure policy](FailurePolicy) |
+//! | [decision](Decision) | allowed or denied, with limit, remaining, retry and reset, and where it comes from |
+//! | [store] | where counters live; it decides atomically, by its own clock |
+//!
+//! # A limit for each route, user, plan
+//!
+//! A layer on a route limits that route; a [tuple](key) of extractors limits each combination.
+//!
+//! ```
+//! use axum::Router;
+//! use axum::routing::{get, post};
+//! use http::request::Parts;
+//! use tollgate::{MemoryStore, Quota, Quotas, RateLimitLayer, key};
+//!
+//! # #[derive(Clone)] struct Account { id: String, pro: bool }
+//! # async fn login() {}
+//! # async fn users() {}
+//! let store = MemoryStore::new();
+//! let login_limit = RateLimitLayer::new(store.clone(), Quota::per_minute(5), key::PeerIp).name("login");
+//! let quota = Quotas::by("plan", |request: &Parts| match request.extensions.get::<Account>() {
+//!     Some(Account { pro: true, .. }) => Quota::per_minute(6_000),
+//!     _ => Quota::per_minute(60),
+//! });
+//! let account = key::extension("account", |account: &Account| account.id.clone());
+//! let plan_limit = RateLimitLayer::new(store, quota, (account, key::MatchedPath));
+//!
+//! let app: Router = Router::new()
+//!     .route("/users", get(users))
+//!     .route_layer(plan_limit)
+//!     .route("/login", post(login).layer(login_limit));
+//! ```
+//!
+//! # In a handler
+//!
+//! The decision is in the request's extensions, and with axum an extractor. A refused request never reaches the handler;
+//! the response carries its [`Rejection`] in its extensions, for layers outside.
+//!
+//! ```
+//! use tollgate::Decision;
+//!
+//! async fn handler(decision: Decision) -> String {
+//!     format!("{} requests left", decision.remaining().unwrap_or_default())
+//! }
+//! # let _ = handler;
+//! ```
+//!
+//! # Without axum
+//!
+//! [`RateLimit`] is a [`tower_service::Service`] around any service of `http` requests. hyper tells nobody who the
+//! peer is: put a [`key::PeerAddr`] into the request's extensions (`examples/hyper.rs`). Around a tonic server it
+//! answers with gRPC status 8 and a retry hint. Around a client, map the response's body to one that can be made empty
+//! first. Jobs, messages and all else that is no request: [`Limiter`].
+//!
+//! ```
+//! use http::{Request, Response};
+//! use tollgate::{MemoryStore, Quota, RateLimitLayer, key};
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let service = ServiceBuilder::new()
+//!     .layer(RateLimitLayer::new(MemoryStore::new(), Quota::per_second(1), key::Global))
+//!     .service(service_fn(|_request: Request<()>| async {
+//!         Ok::<_, std::convert::Infallible>(Response::new(String::from("hello")))
+//!     }));
+//!
+//! let first = service.clone().oneshot(Request::new(())).await.unwrap();
+//! assert_eq!(first.headers()["x-ratelimit-remaining"], "0");
+//! let second = service.oneshot(Request::new(())).await.unwrap();
+//! assert_eq!(second.status(), 429);
+//! assert_eq!(second.headers()["retry-after"], "1");
+//! # }
+//! ```
+//!
+//! # CORS
+//!
+//! Browsers hide rate headers, even `Retry-After`, from scripts of other origins, and refuse a 429 without CORS headers. So
+//! the CORS layer goes outside this one, and exposes
+//! [`exposed_headers`](RateLimitLayer::exposed_headers); it then also answers preflights, which count nothing.
+//!
+//! # Features
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `axum` | yes | [`key::MatchedPath`], addresses from axum's `ConnectInfo`, [`Decision`] as an extractor |
+//! | `serde` | no | `Serialize` and `Deserialize` for [`Quota`] and [`Rate`], as text: `"100/minute"` |
+//! | `test-util` | no | a clock that tests move by hand, and the conformance suite for stores |
 
 mod algorithm;
 mod clock;
@@ -42,3 +156,8 @@ pub use self::rejection::{Rejection, RejectionKind};
 pub use self::response::{DefaultResponse, ResponseForRejection};
 pub use self::service::RateLimit;
 pub use self::store::{MemoryStore, Store};
+
+/// The README's examples, as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

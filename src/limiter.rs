@@ -46,7 +46,7 @@ impl Limiter {
     /// (`100-per-60s`), the same on all instances.
     pub fn new(store: impl Store, quota: Quota) -> Self {
         Self {
-            engine: Arc::new(Engine::new(Arc::new(store))),
+            engine: Arc::new(Engine::new(store)),
             policy: PolicyName::of(&quota),
             quota,
             failure: FailurePolicy::default(),
@@ -74,9 +74,7 @@ impl Limiter {
 
     /// How long a check may take before the failure policy answers it. 100 ms if not set.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        let mut engine = Engine::new(Arc::clone(&self.engine.store));
-        engine.deadline = deadline;
-        self.engine = Arc::new(engine);
+        self.engine = Arc::new(self.engine.with_deadline(deadline));
         self
     }
 

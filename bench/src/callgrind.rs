@@ -13,7 +13,7 @@ pub(crate) fn child(mut args: impl Iterator<Item = String>) -> ExitCode {
     let (Some(name), Some(Ok(times))) = (args.next(), args.next().map(|times| times.parse())) else {
         return ExitCode::FAILURE;
     };
-    match micro::operation(&name) {
+    match micro::slow_operation(&name) {
         Some(mut operation) => {
             operation(times);
             ExitCode::SUCCESS

@@ -19,7 +19,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use governor::RateLimiter;
 use http::{Request, Response};
-use tollgate::{Clock, Headers, Key, Limiter, MemoryStore, Quota, RateLimitLayer, key};
+use tollgate::{Clock, Headers, Key, Limiter, MemoryStore, Quota, Rate, RateLimitLayer, key};
 use tower::{Layer, Service};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
@@ -29,28 +29,35 @@ use crate::callgrind;
 use crate::report::{Report, median};
 
 const KEYS: usize = 10_000;
-/// A limit that no key reaches at the rate of a benchmark, so that every request is allowed and logged.
-const PER_SECOND: u32 = 4_000;
+/// A limit and a window that no key reaches at the rate of a benchmark, so that every request is allowed and
+/// logged: a key comes about every 5 ms.
+const LIMIT: u32 = 100;
+const WINDOW: Duration = Duration::from_millis(100);
+/// Under callgrind, a key comes a few times in all.
+const SLOW_WINDOW: Duration = Duration::from_secs(60);
 const BLOCK: u32 = 200_000;
 
 type Operation = Box<dyn FnMut(u32)>;
 
+/// The operation of a name, in a program that callgrind slows down.
+pub(crate) fn slow_operation(name: &str) -> Option<Operation> {
+    operation(name, SLOW_WINDOW)
+}
+
 /// The operation of a name: runs it a number of times.
-pub(crate) fn operation(name: &str) -> Option<Operation> {
+fn operation(name: &str, window: Duration) -> Option<Operation> {
+    let quota = Quota::new(LIMIT.into(), window);
     Some(match name {
         "bare" => requests(Inner),
-        "tower_governor" => requests(tower_governor()),
-        "layer" => requests(layer().layer(Inner)),
-        "layer, two headers" => requests(two_headers().layer(Inner)),
-        "governor" => governor(),
-        "check" => check(Quota::per_second(u64::from(PER_SECOND))),
-        "check, text key" => check_text(),
-        "check, slots" => check(Quota::per_second(u64::from(PER_SECOND)).slots(64)),
-        "check, counter" => check(Quota::per_second(u64::from(PER_SECOND)).sliding_counter()),
-        "check, bucket" => check(Quota::token_bucket(
-            tollgate::Rate::per_second(u64::from(PER_SECOND)),
-            u64::from(PER_SECOND),
-        )),
+        "tower_governor" => requests(tower_governor(window)),
+        "layer" => requests(layer(quota).layer(Inner)),
+        "layer, two headers" => requests(two_headers(quota).layer(Inner)),
+        "governor" => governor(window),
+        "check" => check(quota),
+        "check, text key" => check_text(quota),
+        "check, slots" => check(quota.slots(64)),
+        "check, counter" => check(quota.sliding_counter()),
+        "check, bucket" => check(Quota::token_bucket(Rate::per_second(100), 10_000)),
         "log of 10" => full_log(10),
         "log of 4096" => full_log(4_096),
         _ => return None,
@@ -79,7 +86,7 @@ pub(crate) fn run(rounds: usize) -> Report {
     };
     let mut operations: Vec<Operation> = OPERATIONS
         .iter()
-        .map(|name| operation(name).expect("every listed operation exists"))
+        .map(|name| operation(name, WINDOW).expect("every listed operation exists"))
         .collect();
     let mut rows: Vec<Vec<f64>> = Vec::new();
     for round in 0..=rounds {
@@ -129,7 +136,7 @@ pub(crate) fn run(rounds: usize) -> Report {
     two_threads(&mut report, rounds);
     flood(&mut report);
     report.notes.push(format!(
-        "{rounds} rounds of {BLOCK} requests, {KEYS} keys, {PER_SECOND} per second (exact log), one thread unless said"
+        "{rounds} rounds of {BLOCK} requests, {KEYS} keys, {LIMIT} per {WINDOW:?} (exact log), one thread unless said"
     ));
     report
         .notes
@@ -226,10 +233,12 @@ where
     })
 }
 
-fn tower_governor() -> impl Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone {
+fn tower_governor(
+    window: Duration,
+) -> impl Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone {
     let config = GovernorConfigBuilder::default()
-        .period(Duration::from_secs(1) / PER_SECOND)
-        .burst_size(PER_SECOND)
+        .period(window / LIMIT)
+        .burst_size(LIMIT)
         .key_extractor(PeerIpKeyExtractor)
         .use_headers()
         .finish()
@@ -237,16 +246,12 @@ fn tower_governor() -> impl Service<Request<Body>, Response = Response<Body>, Er
     GovernorLayer::new(Arc::new(config)).layer(Inner)
 }
 
-fn layer() -> RateLimitLayer {
-    RateLimitLayer::new(
-        MemoryStore::new(),
-        Quota::per_second(u64::from(PER_SECOND)),
-        key::PeerIp,
-    )
+fn layer(quota: Quota) -> RateLimitLayer {
+    RateLimitLayer::new(MemoryStore::new(), quota, key::PeerIp)
 }
 
-fn two_headers() -> RateLimitLayer {
-    layer()
+fn two_headers(quota: Quota) -> RateLimitLayer {
+    layer(quota)
         .headers(Headers::x_ratelimit().without_reset())
         .decision_extension(false)
 }
@@ -255,9 +260,15 @@ fn texts() -> Vec<String> {
     (0..KEYS).map(|index| format!("user:{index:06}")).collect()
 }
 
-fn governor() -> Operation {
-    let rate = NonZeroU32::new(PER_SECOND).expect("not zero");
-    let limiter = RateLimiter::keyed(governor::Quota::per_second(rate));
+fn governor_quota(window: Duration) -> governor::Quota {
+    let limit = NonZeroU32::new(LIMIT).expect("not zero");
+    governor::Quota::with_period(window / LIMIT)
+        .expect("not zero")
+        .allow_burst(limit)
+}
+
+fn governor(window: Duration) -> Operation {
+    let limiter = RateLimiter::keyed(governor_quota(window));
     let keys = texts();
     let mut index = 0;
     Box::new(move |times| {
@@ -280,8 +291,8 @@ fn check(quota: Quota) -> Operation {
     })
 }
 
-fn check_text() -> Operation {
-    let limiter = Limiter::new(MemoryStore::new(), Quota::per_second(u64::from(PER_SECOND)));
+fn check_text(quota: Quota) -> Operation {
+    let limiter = Limiter::new(MemoryStore::new(), quota);
     let keys = texts();
     let mut index = 0;
     Box::new(move |times| {
@@ -320,9 +331,8 @@ fn full_log(limit: u64) -> Operation {
 
 /// Checks per second of two threads on one limiter over those of one, for both.
 fn two_threads(report: &mut Report, rounds: usize) {
-    let rate = NonZeroU32::new(PER_SECOND).expect("not zero");
-    let peer = Arc::new(RateLimiter::keyed(governor::Quota::per_second(rate)));
-    let ours = Limiter::new(MemoryStore::new(), Quota::per_second(u64::from(PER_SECOND)));
+    let peer = Arc::new(RateLimiter::keyed(governor_quota(WINDOW)));
+    let ours = Limiter::new(MemoryStore::new(), Quota::new(LIMIT.into(), WINDOW));
     let texts = Arc::new(texts());
     let keys: Arc<Vec<Key>> = Arc::new(texts.iter().map(Key::from).collect());
     let check_peer = {

@@ -1,6 +1,6 @@
 //! The token bucket, as a debt that refilling pays off.
 
-use super::{Counting, Terms, tick_shift, ticks};
+use super::{Counting, Terms, ticks};
 
 /// The debt as of a time. A unit owes one window's length in ticks, and every tick of time pays off as many
 /// as the rate has units per window: whole numbers, whatever the rate.
@@ -21,7 +21,7 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// The debt at `now`, capped to the capacity: what was paid off up to then is taken off.
     fn level(&self, terms: &Terms, now: u64) -> Self {
-        let shift = tick_shift(terms.capacity.max(terms.rate), terms.window);
+        let shift = terms.shift;
         let unit = ticks(terms.window, shift);
         let cap = terms.capacity * unit;
         let debt = if self.shift == shift {

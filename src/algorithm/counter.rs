@@ -29,9 +29,21 @@ impl Counter {
         self.index = index;
     }
 
+    /// More units than the limit are left of a higher one, or were settled.
+    fn shift(units: u64, terms: &Terms) -> u32 {
+        if units <= terms.capacity {
+            terms.shift
+        } else {
+            tick_shift(units, terms.window)
+        }
+    }
+
     /// What `units` of the window before weigh when `rest` of the sliding window still lies in it.
     fn weighted(units: u64, rest: u64, terms: &Terms) -> u64 {
-        let shift = tick_shift(units.max(terms.capacity), terms.window);
+        if units == 0 {
+            return 0;
+        }
+        let shift = Self::shift(units, terms);
         (units * ticks(rest, shift))
             .div_ceil(terms.window >> shift)
             .min(units)
@@ -42,7 +54,7 @@ impl Counter {
         if units <= room {
             return terms.window;
         }
-        let shift = tick_shift(units.max(terms.capacity), terms.window);
+        let shift = Self::shift(units, terms);
         ((room * (terms.window >> shift) / units) << shift).min(terms.window)
     }
 }

@@ -43,18 +43,26 @@ pub(crate) struct Terms {
     pub(crate) window: u64,
     /// Where fixed windows begin, less than the window.
     pub(crate) offset: u64,
+    /// Ticks of sliding counters and buckets last 2^`shift` µs.
+    shift: u32,
 }
 
 impl Terms {
     /// `key_hash` places the windows of a quota that is phased per key. `None` if unlimited.
+    #[inline]
     pub(crate) fn new(quota: &Quota, key_hash: impl FnOnce() -> u64) -> Option<Self> {
         let layout = quota.layout()?;
         let window = quota.window_micros();
+        let (capacity, rate) = (quota.limit()?, quota.units_per_window());
         Some(Self {
             layout,
-            capacity: quota.limit()?,
-            rate: quota.units_per_window(),
+            capacity,
+            rate,
             window,
+            shift: match layout {
+                Layout::Counter | Layout::Bucket => tick_shift(capacity.max(rate), window),
+                _ => 0,
+            },
             offset: match quota.kind() {
                 Kind::Fixed(Phase::Utc(offset)) => offset,
                 Kind::Fixed(Phase::PerKey) => key_hash() % window,

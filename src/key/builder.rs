@@ -174,8 +174,9 @@ impl<'a> KeyBuilder<'a> {
     }
 
     fn hash(&mut self, hash: [u8; 22]) {
-        self.encoded.push(HASH_MARK);
-        self.encoded.extend_from_slice(&hash);
+        let mut written = [HASH_MARK; 23];
+        written[1..].copy_from_slice(&hash);
+        self.encoded.extend_from_slice(&written);
     }
 }
 

@@ -31,6 +31,11 @@ const SAFE: [bool; 256] = {
 /// Writes `raw` with every byte that is not safe as `%XX`.
 pub(super) fn escape(out: &mut Buffer, raw: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    // Nearly all values need no escape.
+    if raw.iter().all(|&b| SAFE[usize::from(b)]) {
+        out.extend_from_slice(raw);
+        return;
+    }
     let mut rest = raw;
     loop {
         let run = rest.iter().position(|&b| !SAFE[usize::from(b)]);
@@ -55,16 +60,17 @@ impl fmt::Write for Escape<'_> {
 /// 128 bits in the URL-safe alphabet of RFC 4648 section 5, without padding.
 pub(super) fn base64url(bits: [u8; 16]) -> [u8; 22] {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    // 22 digits hold 132 bits: the last digit takes two bits and four zeros.
-    let bits = u128::from_be_bytes(bits);
-    std::array::from_fn(|digit| {
-        let value = if digit < 21 {
-            bits >> (122 - 6 * digit)
-        } else {
-            bits << 4
-        };
-        ALPHABET[(value & 63) as usize]
-    })
+    let digit = |bits: u32, shift: u32| ALPHABET[((bits >> shift) & 63) as usize];
+    let mut digits = [0; 22];
+    let (groups, last) = bits.split_at(15);
+    for (group, out) in groups.chunks_exact(3).zip(digits.chunks_exact_mut(4)) {
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        out.copy_from_slice(&[digit(bits, 18), digit(bits, 12), digit(bits, 6), digit(bits, 0)]);
+    }
+    // The last byte takes two digits, the second of them two bits and four zeros.
+    let bits = u32::from(last[0]);
+    digits[20..].copy_from_slice(&[digit(bits, 2), digit(bits << 4, 0)]);
+    digits
 }
 
 #[cfg(test)]

@@ -55,12 +55,18 @@ impl KeyHasher {
     pub(super) fn part(&self, tag: &str, value: &[u8]) -> [u8; 22] {
         // The length in front keeps ("a", "bc") and ("ab", "c") apart, the byte before it parts and whole
         // keys.
-        let mut input = SmallVec::<[u8; 128]>::new();
-        input.push(0);
-        input.extend_from_slice(&(tag.len() as u64).to_le_bytes());
-        input.extend_from_slice(tag.as_bytes());
-        input.extend_from_slice(value);
-        self.hash(&input)
+        let length = (tag.len() as u64).to_le_bytes();
+        let pieces = [&[0], &length[..], tag.as_bytes(), value];
+        let mut short = [0; 64];
+        let mut end = 0;
+        for piece in pieces {
+            match short.get_mut(end..end + piece.len()) {
+                Some(room) => room.copy_from_slice(piece),
+                None => return self.hash(&pieces.concat()),
+            }
+            end += piece.len();
+        }
+        self.hash(&short[..end])
     }
 
     /// The hash of encoded parts.

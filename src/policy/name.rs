@@ -47,6 +47,7 @@ impl PolicyName {
         Self::unchecked(quota.slug().into())
     }
 
+    #[inline]
     pub(crate) fn text_hash(&self) -> u64 {
         self.0.hash
     }
@@ -64,6 +65,7 @@ impl PolicyName {
 }
 
 impl PartialEq for PolicyName {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
     }

@@ -324,6 +324,7 @@ impl Quota {
 
     /// Units that fit at once: the limit, or a bucket's burst. `None` if unlimited.
     #[must_use]
+    #[inline]
     pub const fn limit(&self) -> Option<u64> {
         match self.kind {
             Kind::Unlimited => None,
@@ -352,6 +353,7 @@ impl Quota {
 
     /// Whether nothing is counted.
     #[must_use]
+    #[inline]
     pub const fn is_unlimited(&self) -> bool {
         matches!(self.kind, Kind::Unlimited)
     }
@@ -369,20 +371,24 @@ impl Quota {
         self
     }
 
+    #[inline]
     pub(crate) const fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Units per window: the limit, or a bucket's rate.
+    #[inline]
     pub(crate) const fn units_per_window(&self) -> u64 {
         self.limit
     }
 
+    #[inline]
     pub(crate) const fn window_micros(&self) -> u64 {
         self.window
     }
 
     /// `None` if unlimited.
+    #[inline]
     pub(crate) const fn layout(&self) -> Option<Layout> {
         Some(match self.kind {
             Kind::Unlimited => return None,

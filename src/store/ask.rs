@@ -25,6 +25,7 @@ pub struct Ask<'a> {
 impl<'a> Ask<'a> {
     /// One grant of `charges`, charged now, within 100 ms.
     #[must_use]
+    #[inline]
     pub const fn new(charges: &'a [Charge<'a>]) -> Self {
         Self {
             charges,
@@ -50,6 +51,7 @@ impl<'a> Ask<'a> {
 
     /// Waits for an answer until `deadline` has passed.
     #[must_use]
+    #[inline]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -78,6 +80,7 @@ pub struct Charge<'a> {
 impl<'a> Charge<'a> {
     /// One enforced unit.
     #[must_use]
+    #[inline]
     pub const fn new(key: &'a Key, policy: &'a PolicyName, quota: Quota) -> Self {
         Self {
             key,
@@ -90,6 +93,7 @@ impl<'a> Charge<'a> {
 
     /// Charges `cost` units.
     #[must_use]
+    #[inline]
     pub const fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
         self
@@ -97,6 +101,7 @@ impl<'a> Charge<'a> {
 
     /// Enforces the charge or only counts it.
     #[must_use]
+    #[inline]
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self

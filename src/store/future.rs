@@ -22,6 +22,7 @@ enum State<T> {
 impl<T> StoreFuture<T> {
     /// An answer that needs no waiting.
     #[must_use]
+    #[inline]
     pub const fn ready(answer: Result<T, StoreError>) -> Self {
         Self {
             state: State::Ready(Some(answer)),
@@ -41,6 +42,7 @@ impl<T> StoreFuture<T> {
     /// # Errors
     ///
     /// The future itself, to be awaited.
+    #[inline]
     pub fn into_ready(self) -> Result<Result<T, StoreError>, Self> {
         match self.state {
             State::Ready(Some(answer)) => Ok(answer),

@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use self::ask::{Ask, Charge, Mode};
 pub use self::error::{StoreError, StoreErrorKind};
 pub use self::future::StoreFuture;
+pub(crate) use self::memory::KnownOutcome;
 pub use self::memory::{MemoryStats, MemoryStore, MemoryStoreBuilder};
 pub use self::outcome::{ChargeState, Outcome, Retry, Stamp};
 

@@ -21,21 +21,13 @@ pub struct Outcome {
 impl Outcome {
     /// An answer, charged as of `now`.
     #[must_use]
+    #[inline]
     pub fn new(granted: u32, now: Stamp, states: impl IntoIterator<Item = ChargeState>) -> Self {
         Self {
             granted,
             now,
             stamp: now,
             states: states.into_iter().collect(),
-        }
-    }
-
-    pub(crate) fn one(granted: u32, now: Stamp, stamp: Stamp, state: ChargeState) -> Self {
-        Self {
-            granted,
-            now,
-            stamp,
-            states: SmallVec::from_buf([state]),
         }
     }
 
@@ -64,6 +56,7 @@ pub struct ChargeState {
 impl ChargeState {
     /// A counter after an ask.
     #[must_use]
+    #[inline]
     pub const fn new(charged: u32, remaining: u64, retry: Retry, reset_after: Duration) -> Self {
         Self {
             charged,
@@ -93,6 +86,7 @@ pub struct Stamp(u64);
 impl Stamp {
     /// A time in microseconds since the Unix epoch.
     #[must_use]
+    #[inline]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }

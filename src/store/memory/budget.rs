@@ -64,6 +64,11 @@ impl Budget {
         }
     }
 
+    /// Whether there is no room for another key.
+    pub(super) fn is_full(&self) -> bool {
+        self.keys() >= self.max_keys || self.bytes() >= self.max_bytes
+    }
+
     pub(super) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }

@@ -12,7 +12,7 @@ use crate::algorithm::{After, Before, MAX_SLACK, Terms};
 use crate::clock::micros;
 use crate::store::{Ask, Charge, ChargeState, Mode, Outcome, Retry, Stamp};
 
-/// Buckets that an ask with a new key looks at for expired entries.
+/// Buckets that an ask with a new key looks at for expired entries, where the key would make the table grow.
 const SWEEP_PER_NEW_KEY: usize = 8;
 
 /// The locked counters of an ask.
@@ -133,7 +133,9 @@ impl<'a> Decide<'a> {
         let budget = &self.shared.budget;
         // Sweeping moves buckets, so it comes before any is looked up for good.
         for (_, shard) in &mut self.locks {
-            shard.sweep(self.now, SWEEP_PER_NEW_KEY, budget, &self.shared.seed);
+            if shard.is_full() || budget.is_full() {
+                shard.sweep(self.now, SWEEP_PER_NEW_KEY, budget, &self.shared.seed);
+            }
         }
         for index in 0..self.counters.len() {
             let counter = &mut self.counters[index];
@@ -317,6 +319,7 @@ impl<'a> Decide<'a> {
 }
 
 /// How often `cost` fits into `free` units, up to `want`.
+#[inline]
 fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
     if cost <= 1 && want == 1 {
         // Spares the ordinary request a division.
@@ -329,6 +332,7 @@ fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
     }
 }
 
+#[inline]
 fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
     let retry = match after.earliest {
         None => Retry::Never,
@@ -343,10 +347,9 @@ fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
     )
 }
 
-/// The ordinary ask: one enforced charge on a counter that exists. `None` for any other, to be decided in
-/// general; this is the same with one counter, for speed.
-pub(super) fn acquire_known(shared: &Shared, ask: &Ask<'_>) -> Option<Outcome> {
-    let [charge] = ask.charges else { return None };
+/// One grant of an enforced charge on a counter that exists: the ordinary request. `None` for any other, to be
+/// decided in general; this is the same with one counter, for speed.
+pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<KnownOutcome> {
     if charge.mode != Mode::Enforce {
         return None;
     }
@@ -354,30 +357,32 @@ pub(super) fn acquire_known(shared: &Shared, ask: &Ask<'_>) -> Option<Outcome> {
     let identity = Identity::new(charge, &terms);
     let hash = identity.hash(&shared.seed);
     let mut shard = shared.shards[shared.shard_of(hash)].lock();
-    let bucket = shard.find(hash, &identity)?;
+    let entry = shard.find_mut(hash, &identity)?;
     let now = shared.clock.now();
-    let entry = shard.entry_mut(bucket);
     let before = entry.before(&terms, now);
-    let granted = fits(before.free, &terms, charge.cost, ask.want);
-    let held = now + micros(ask.hold).min(MAX_SLACK);
-    let stamp = held.min(before.latest).max(before.tail);
-    let units = if granted == 0 {
-        0
-    } else {
-        charge.cost * u64::from(granted)
-    };
+    let stamp = before.tail.max(now);
+    let granted = fits(before.free, &terms, charge.cost, 1);
+    let units = if granted == 0 { 0 } else { charge.cost };
     let after = entry.after(&terms, now, (stamp, units), charge.cost, &shared.budget);
     drop(shard);
-    let state = describe(&after, now, granted);
-    Some(Outcome::one(
-        granted,
-        Stamp::from_micros(now),
-        Stamp::from_micros(stamp),
-        state,
-    ))
+    Some(KnownOutcome {
+        granted: granted > 0,
+        now: Stamp::from_micros(now),
+        stamp: Stamp::from_micros(stamp),
+        state: describe(&after, now, granted),
+    })
+}
+
+/// The [`Outcome`] of one grant of one charge.
+pub(crate) struct KnownOutcome {
+    pub(crate) granted: bool,
+    pub(crate) now: Stamp,
+    pub(crate) stamp: Stamp,
+    pub(crate) state: ChargeState,
 }
 
 /// `None` if unlimited.
+#[inline]
 fn terms(charge: &Charge<'_>) -> Option<Terms> {
     Terms::new(&charge.quota, || stable_hash(charge.key.as_bytes()))
 }

@@ -24,6 +24,7 @@ pub(super) struct Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
+    #[inline]
     pub(super) fn new(charge: &Charge<'a>, terms: &Terms) -> Self {
         Self {
             key: Some(charge.key.as_bytes()),
@@ -47,6 +48,7 @@ impl<'a> Identity<'a> {
         }
     }
 
+    #[inline]
     pub(super) fn hash(&self, state: &impl BuildHasher) -> u64 {
         let mut hasher = state.build_hasher();
         hasher.write(self.key.unwrap_or_default());
@@ -54,6 +56,7 @@ impl<'a> Identity<'a> {
         hasher.finish()
     }
 
+    #[inline]
     pub(super) fn same_counter(&self, other: &Identity<'_>) -> bool {
         self.key == other.key
             && self.window == other.window
@@ -94,6 +97,7 @@ impl Entry {
     }
 
     /// A counter whose first bytes are already taken.
+    #[inline]
     pub(super) fn new(identity: &Identity<'_>, terms: &Terms, now: u64) -> Self {
         Self {
             key: SmallVec::from_slice(identity.key.unwrap_or_default()),

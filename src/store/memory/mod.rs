@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foldhash::quality::RandomState;
 
 use self::budget::Budget;
+pub(crate) use self::decide::KnownOutcome;
 use self::decide::{Decide, acquire_known};
 use self::shard::Shard;
 use self::sweeper::Sweeper;
-use super::{Ask, Outcome, Stamp, Store, StoreFuture};
+use super::{Ask, Charge, Outcome, Stamp, Store, StoreFuture};
 use crate::clock::Clock;
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
@@ -117,6 +118,11 @@ impl MemoryStore {
         }
     }
 
+    /// What [`acquire`](Store::acquire) answers to one grant of one charge, where that needs no new counter.
+    pub(crate) fn acquire_known(&self, charge: &Charge<'_>) -> Option<KnownOutcome> {
+        acquire_known(&self.shared, charge)
+    }
+
     fn decide<'a>(&'a self, ask: &Ask<'a>) -> Decide<'a> {
         Decide::new(&self.shared, ask)
     }
@@ -128,9 +134,6 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
-        if let Some(outcome) = acquire_known(&self.shared, ask) {
-            return StoreFuture::ready(Ok(outcome));
-        }
         let (outcome, inserted) = self.decide(ask).acquire(ask);
         if inserted {
             self.start_sweeper();

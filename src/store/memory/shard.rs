@@ -42,9 +42,16 @@ impl Place {
 }
 
 impl Shard {
+    #[inline]
     pub(super) fn find(&self, hash: u64, identity: &Identity<'_>) -> Option<usize> {
         self.table
             .find_bucket_index(hash, |entry| entry.identity().same_counter(identity))
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, hash: u64, identity: &Identity<'_>) -> Option<&mut Entry> {
+        self.table
+            .find_mut(hash, |entry| entry.identity().same_counter(identity))
     }
 
     pub(super) fn entry(&self, bucket: usize) -> &Entry {
@@ -53,6 +60,7 @@ impl Shard {
             .expect("a bucket found under this lock")
     }
 
+    #[inline]
     pub(super) fn entry_mut(&mut self, bucket: usize) -> &mut Entry {
         self.table
             .get_bucket_mut(bucket)
@@ -152,6 +160,11 @@ impl Shard {
             let target = self.table.len() * 2;
             self.table.shrink_to(target, |entry| entry.identity().hash(seed));
         }
+    }
+
+    /// Whether one more counter makes the table grow.
+    pub(super) fn is_full(&self) -> bool {
+        self.table.len() == self.table.capacity()
     }
 }
 
