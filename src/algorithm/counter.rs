@@ -104,12 +104,14 @@ impl Counting for Counter {
         self.start(terms)
     }
 
+    /// Moving on to the next window would forget the one before this, which still weighs.
     #[inline]
-    fn charge(&mut self, terms: &Terms, _now: u64, stamp: u64, units: u64) {
-        let index = stamp / terms.window;
-        if index > self.index {
-            self.roll(index);
-        }
+    fn latest(&self, terms: &Terms, now: u64) -> u64 {
+        (now + terms.slack()).min(self.start(terms) + terms.window - 1)
+    }
+
+    #[inline]
+    fn charge(&mut self, _terms: &Terms, _now: u64, _stamp: u64, units: u64) {
         self.current = (self.current + units).min(MOST_UNITS);
     }
 

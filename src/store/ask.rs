@@ -16,7 +16,7 @@ pub struct Ask<'a> {
     pub want: u32,
     /// How far ahead of the store's clock the units are charged: those of a lease stay out of the window until
     /// the lease has ended. At most one second, at most the shortest window, and at most to the end of a fixed
-    /// window: more counts as that.
+    /// window, or of a sliding counter's: more counts as that.
     pub hold: Duration,
     /// How long the caller waits for the answer, from the call on.
     pub deadline: Duration,
