@@ -1,6 +1,7 @@
 //! C12: the embedded store, and with it the algorithms, against the reference model.
 
 use proptest::prelude::*;
+use proptest::sample::select;
 use proptest::test_runner::Config;
 
 use crate::embedded::{Embedded, at_once};
@@ -39,6 +40,12 @@ proptest! {
 
     #[test]
     fn c12_buckets_agree(scenario in any_scenario(|| Just(Rule::Bucket), false)) {
+        compare(&scenario);
+    }
+
+    /// So few and short that stamps ahead fill more than a window touches.
+    #[test]
+    fn c12_few_slots_agree(scenario in any_scenario(|| select(vec![Rule::Slots(2), Rule::Slots(3)]), true)) {
         compare(&scenario);
     }
 

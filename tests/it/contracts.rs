@@ -332,8 +332,8 @@ proptest! {
         }
     }
 
-    /// Nobody is held longer than two windows and the slack, a slot's length more where units share slots, or the
-    /// time to fill a bucket; and a step forth admits at most one limit more.
+    /// Nobody is held longer than two windows and the slack (and what was held for leases, a slot's length more
+    /// where units share slots, or the time to fill a bucket); and a step forth admits at most one limit more.
     #[test]
     fn c10_clock_steps_are_bounded(
         terms in any_single_terms(),
@@ -354,7 +354,7 @@ proptest! {
                 fill + fill / 1_000 + terms.tick_length()
             }
             _ => 2 * terms.window,
-        } + terms.slack();
+        } + terms.slack() + uses.iter().map(|one| micros(one.hold).min(terms.slack())).max().unwrap_or(0);
         let seen = embedded.peek(charge);
         prop_assert!(micros(seen.states[0].reset_after) <= held, "{:?} > {held}", seen.states[0]);
         embedded.advance(held);

@@ -120,9 +120,13 @@ impl Parts {
         Self(parts)
     }
 
-    fn get(&self, charge: &Charge) -> Option<&(Identity, Terms, i128)> {
+    fn index(&self, charge: &Charge) -> Option<usize> {
         let identity = charge.identity()?;
-        self.0.iter().find(|part| part.0 == identity)
+        self.0.iter().position(|part| part.0 == identity)
+    }
+
+    fn get(&self, charge: &Charge) -> Option<&(Identity, Terms, i128)> {
+        self.index(charge).map(|at| &self.0[at])
     }
 }
 
@@ -139,15 +143,15 @@ impl Model {
         parts
     }
 
-    /// How often a cost fits. A charge of 0 fits wherever the limit is not 0.
-    fn fits(&self, identity: &Identity, terms: &Terms, now: i128, cost: i128, want: u32) -> u32 {
-        if terms.limit == 0 {
-            return 0;
-        }
-        let free = (terms.limit - self.counters[identity].used(terms, now)).max(0);
-        match cost {
-            0 => want,
-            cost => i128::from(want).min(free / cost) as u32,
+    fn free(&self, identity: &Identity, terms: &Terms, now: i128) -> i128 {
+        (terms.limit - self.counters[identity].used(terms, now)).max(0)
+    }
+
+    /// What an ask takes of one counter is charged at once.
+    fn add(&mut self, parts: &Parts, now: i128, stamp: i128, units: &[i128]) {
+        for ((identity, terms, _), units) in parts.0.iter().zip(units) {
+            let counter = self.counters.get_mut(identity).expect("repaired");
+            counter.charge(terms, now, stamp, *units);
         }
     }
 
@@ -172,7 +176,7 @@ impl Model {
             .iter()
             .filter(|charge| !charge.shadow)
             .filter_map(|charge| parts.get(charge))
-            .map(|(identity, terms, cost)| self.fits(identity, terms, now, *cost, want))
+            .map(|(identity, terms, cost)| fits(self.free(identity, terms, now), terms, *cost, want))
             .min()
             .unwrap_or(want)
     }
@@ -182,32 +186,35 @@ impl Model {
         let granted = self.granted(&parts, charges, now, want);
         let stamp = self.stamp(&parts, now, hold);
         let mut charged = vec![granted; charges.len()];
+        let mut units = vec![0; parts.0.len()];
         // Enforced charges come first: what they need is no room for shadows.
         for shadow in [false, true] {
             for (charge, charged) in charges.iter().zip(&mut charged) {
-                let Some((identity, terms, _)) = parts.get(charge).filter(|_| charge.shadow == shadow) else {
+                let Some(at) = parts.index(charge).filter(|_| charge.shadow == shadow) else {
                     continue;
                 };
+                let (identity, terms, _) = &parts.0[at];
                 if shadow {
-                    *charged = self.fits(identity, terms, now, charge.cost.into(), granted);
+                    let free = self.free(identity, terms, now) - units[at];
+                    *charged = fits(free, terms, charge.cost.into(), granted);
                 }
-                let units = i128::from(charge.cost) * i128::from(*charged);
-                let counter = self.counters.get_mut(identity).expect("repaired");
-                counter.charge(terms, now, stamp, units);
+                units[at] += i128::from(charge.cost) * i128::from(*charged);
             }
         }
+        self.add(&parts, now, stamp, &units);
         self.outcome(&parts, charges, granted, &charged, now, stamp)
     }
 
     pub(crate) fn charge(&mut self, now: i128, charges: &[Charge], hold: Duration) -> Outcome {
         let parts = self.repaired(now, charges);
         let stamp = self.stamp(&parts, now, hold);
+        let mut units = vec![0; parts.0.len()];
         for charge in charges {
-            if let Some((identity, terms, _)) = parts.get(charge) {
-                let counter = self.counters.get_mut(identity).expect("repaired");
-                counter.charge(terms, now, stamp, charge.cost.into());
+            if let Some(at) = parts.index(charge) {
+                units[at] += i128::from(charge.cost);
             }
         }
+        self.add(&parts, now, stamp, &units);
         self.outcome(&parts, charges, 1, &vec![1; charges.len()], now, stamp)
     }
 
@@ -265,7 +272,7 @@ impl Model {
             } else {
                 *enforced
             };
-            let remaining = (terms.limit - counter.used(terms, now)).max(0);
+            let remaining = self.free(identity, terms, now);
             let retry = if terms.limit == 0 || cost > terms.limit {
                 Retry::Never
             } else if cost <= remaining {
@@ -279,6 +286,15 @@ impl Model {
         });
         let stamp_of = |time: i128| Stamp::from_micros(u64::try_from(exact(time)).expect("a time"));
         Outcome::new(granted, stamp_of(now), states).stamp(stamp_of(stamp))
+    }
+}
+
+/// How often a cost fits. A charge of 0 fits wherever the limit is not 0.
+fn fits(free: i128, terms: &Terms, cost: i128, want: u32) -> u32 {
+    match cost {
+        _ if terms.limit == 0 => 0,
+        0 => want,
+        cost => i128::from(want).min(free / cost) as u32,
     }
 }
 

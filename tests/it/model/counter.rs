@@ -163,13 +163,17 @@ impl Counter {
     }
 
     /// The latest time that a charge may have, unless there are later ones: no further ahead than other clocks'
-    /// times are told by, and within a fixed window.
+    /// times are told by, and within the window that counters stand in.
     pub(super) fn latest(&self, terms: &Terms, now: i128) -> i128 {
         let latest = now + terms.slack();
         match terms.rule {
             Rule::Fixed(_) | Rule::FixedPerKey => {
                 let window = self.part(terms, now.max(self.newest(terms)));
                 latest.min(window + terms.window - 1)
+            }
+            Rule::Counter => {
+                let window = self.window.max(now.div_euclid(terms.window));
+                latest.min((window + 1) * terms.window - 1)
             }
             _ => latest,
         }
