@@ -39,6 +39,11 @@ impl Engine {
         }
     }
 
+    /// Whether no key leaves this process.
+    pub(crate) const fn is_in_process(&self) -> bool {
+        self.memory.is_some()
+    }
+
     /// The same store with another deadline.
     pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
         Self {

@@ -53,11 +53,17 @@ impl RateLimitLayer {
     /// The policy is named after its quota (`100-per-60s`), the same on all instances; two layers with one store
     /// whose quotas and keys are alike share their counters unless they are [named](Self::name).
     pub fn new(store: impl Store, quota: impl Into<Quotas>, key: impl KeyExtractor) -> Self {
+        let engine = Engine::new(store);
+        let hasher = if engine.is_in_process() {
+            KeyHasher::in_process()
+        } else {
+            KeyHasher::default()
+        };
         Self {
             config: Arc::new(Config {
-                engine: Arc::new(Engine::new(store)),
+                engine: Arc::new(engine),
                 policy: Policy::new(quota.into(), key),
-                hasher: KeyHasher::default(),
+                hasher,
                 headers: Headers::default(),
                 exempt_preflight: false,
                 decision_extension: true,
@@ -97,8 +103,8 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.policy.missing = missing)
     }
 
-    /// How keys are hashed: with a secret, hashes in the store cannot be reversed by trying. Without one if not
-    /// set.
+    /// How keys are hashed: with a secret, hashes in a shared store cannot be reversed by trying. If not set,
+    /// without a secret, and with a [`MemoryStore`](crate::MemoryStore) with one of this process.
     pub fn key_hasher(self, hasher: KeyHasher) -> Self {
         self.set(|config| config.hasher = hasher)
     }
