@@ -22,7 +22,7 @@ use crate::clock::Clock;
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
 const DEFAULT_MAX_BYTES: usize = 512 << 20;
-const KEYS_PER_SHARD: usize = 2_048;
+const KEYS_PER_SHARD: usize = 16_384;
 
 /// A store in this process: exact for one instance of a service, and needing no server.
 ///
@@ -196,7 +196,7 @@ impl MemoryStoreBuilder {
     }
 
     /// The most bytes that counters take. 512 MiB if not set. The shared counters of a full store (up to 32 of
-    /// about half a kilobyte per 2 048 keys) come on top.
+    /// about half a kilobyte per 16 384 keys) come on top.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
         self
@@ -212,7 +212,7 @@ impl MemoryStoreBuilder {
     #[must_use]
     pub fn build(self) -> MemoryStore {
         let shards = (self.max_keys / KEYS_PER_SHARD)
-            .clamp(16, 4_096)
+            .clamp(16, 1_024)
             .next_power_of_two();
         MemoryStore {
             shared: Arc::new(Shared {
