@@ -135,6 +135,8 @@ mod rejection;
 pub mod response;
 mod service;
 pub mod store;
+#[cfg(feature = "test-util")]
+pub mod testing;
 
 pub use self::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]

@@ -46,6 +46,16 @@ impl Bucket {
         }
     }
 
+    /// Dates back what was written under another clock, and returns how far.
+    pub(super) fn date_back(&mut self, slack: u64, now: u64) -> u64 {
+        if self.at <= now + slack {
+            return 0;
+        }
+        let ahead = self.at - now;
+        self.at = now;
+        ahead
+    }
+
     fn unit(&self, terms: &Terms) -> u64 {
         ticks(terms.window, self.shift)
     }
@@ -54,9 +64,7 @@ impl Bucket {
 impl Counting for Bucket {
     #[inline]
     fn repair(&mut self, terms: &Terms, now: u64) {
-        if terms.is_foreign(self.at, now) {
-            self.at = now;
-        }
+        self.date_back(terms.slack(), now);
     }
 
     #[inline]

@@ -55,8 +55,13 @@ impl Counting for Fixed {
         self.start(terms)
     }
 
-    /// Counts in the window of the clock even where the stamp lies in the next: a lease ends with its window,
-    /// and moving on would forget what this one has used.
+    /// A lease ends with its window. Moving on to the next would forget what this one has used, and a stamp that
+    /// lies there would take back what is charged there.
+    #[inline]
+    fn latest(&self, terms: &Terms, now: u64) -> u64 {
+        (now + terms.slack()).min(self.end(terms) - 1)
+    }
+
     #[inline]
     fn charge(&mut self, _terms: &Terms, _now: u64, _stamp: u64, units: u64) {
         self.count = (self.count + units).min(MOST_UNITS);

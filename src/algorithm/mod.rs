@@ -126,8 +126,13 @@ pub(crate) trait Counting {
     /// The earliest time that may stamp the next charge: states stay sorted by time.
     fn tail(&self, terms: &Terms) -> u64;
 
-    /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and the tail, and ahead of
-    /// both by no more than the slack.
+    /// The latest time that may stamp the next charge: what lies further ahead is taken for another clock's.
+    fn latest(&self, terms: &Terms, now: u64) -> u64 {
+        now + terms.slack()
+    }
+
+    /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and the tail, and no later
+    /// than both and the latest.
     fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64);
 
     /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
@@ -157,17 +162,18 @@ pub(crate) trait Counting {
         Before {
             free: self.free(terms, now),
             tail: self.tail(terms),
+            latest: self.latest(terms, now),
         }
     }
 
     /// Charges the units of a stamp, if any, and tells what is known after, for one that wants `cost` next.
     ///
-    /// Another counter of the ask may put the stamp further ahead than this one's slack, after a step back of
-    /// the clock. It is cut to the slack then: a state that went along would forget what it holds now.
+    /// Another counter of the ask may put the stamp further ahead than this one takes, after a step back of the
+    /// clock. It is cut then: a state that went along would forget what it holds now.
     #[inline]
     fn after(&mut self, terms: &Terms, now: u64, (stamp, units): (u64, u64), cost: u64) -> After {
         if units > 0 {
-            let stamp = stamp.min(self.tail(terms).max(now + terms.slack()));
+            let stamp = stamp.min(self.tail(terms).max(self.latest(terms, now)));
             self.charge(terms, now, stamp, units.min(MOST_UNITS));
         }
         After {
@@ -179,12 +185,14 @@ pub(crate) trait Counting {
 }
 
 /// A counter before a charge.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Before {
     /// Units that fit.
     pub(crate) free: u64,
     /// The earliest time that may stamp a charge.
     pub(crate) tail: u64,
+    /// The latest time that may stamp a charge, unless the tail is later.
+    pub(crate) latest: u64,
 }
 
 /// A counter after a charge.
@@ -238,6 +246,15 @@ impl State {
     pub(crate) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
         if units > 0 && stamp <= 2 * MAX_TIME {
             each!(self, state => state.give_back(terms, now, stamp, units));
+        }
+    }
+
+    /// Dates back a bucket that was written under another clock, and returns how far.
+    #[inline]
+    pub(crate) fn date_back_bucket(&mut self, window: u64, now: u64) -> u64 {
+        match self {
+            Self::Bucket(bucket) => bucket.date_back(window.min(MAX_SLACK), now),
+            _ => 0,
         }
     }
 

@@ -15,8 +15,8 @@ pub struct Ask<'a> {
     /// The store grants the ask between 0 and this many times.
     pub want: u32,
     /// How far ahead of the store's clock the units are charged: those of a lease stay out of the window until
-    /// the lease has ended. At most one second, and at most the shortest window: more counts as that. Fixed
-    /// windows count the units in the window of the store's clock.
+    /// the lease has ended. At most one second, at most the shortest window, and at most to the end of a fixed
+    /// window: more counts as that.
     pub hold: Duration,
     /// How long the caller waits for the answer, from the call on.
     pub deadline: Duration,

@@ -79,7 +79,7 @@ impl<'a> Decide<'a> {
                 terms,
                 place: Place::Nowhere,
                 enforced: 0,
-                before: Before { free: 0, tail: 0 },
+                before: Before::default(),
                 units: 0,
             });
             self.counters.len() - 1
@@ -194,10 +194,11 @@ impl<'a> Decide<'a> {
     /// The time that stamps this ask's charges: not before any entry of its counters, and no further ahead than
     /// all of them take.
     fn stamp(&self, hold: Duration) -> u64 {
-        let slacks = self.counters.iter().map(|counter| counter.terms.slack());
-        let hold = slacks.fold(micros(hold).min(MAX_SLACK), u64::min);
-        let tails = self.counters.iter().map(|counter| counter.before.tail);
-        tails.fold(self.now + hold, u64::max)
+        let before = || self.counters.iter().map(|counter| counter.before);
+        let held = before().fold(self.now + micros(hold).min(MAX_SLACK), |stamp, before| {
+            stamp.min(before.latest)
+        });
+        before().fold(held, |stamp, before| stamp.max(before.tail))
     }
 
     pub(super) fn acquire(mut self, ask: &Ask<'_>) -> (Outcome, bool) {

@@ -151,9 +151,10 @@ impl Entry {
     /// What is known before a charge.
     #[inline]
     pub(super) fn before(&mut self, terms: &Terms, now: u64) -> Before {
-        if self.expires_at <= now && !self.shared && self.held.is_substitute(self.layout) {
-            self.held = Held::new(terms, now);
+        if !self.shared {
+            self.held.end_substitute(terms, now);
         }
+        self.date_back_bucket(now);
         self.held.before(terms, now)
     }
 
@@ -185,11 +186,21 @@ impl Entry {
         }
     }
 
-    /// A time of expiry that lies too far ahead was written under another clock, and the next check would
-    /// repair the state. A bucket's may lie far ahead.
+    /// A time of expiry that lies too far ahead was written under another clock, and the next check repairs the
+    /// state. (Two slots, with stamps ahead and a step back, can hold for five windows.) A bucket may take longer
+    /// to fill.
     pub(super) fn repair_expiry(&mut self, now: u64) {
-        if self.layout != Layout::Bucket {
-            self.expires_at = self.expires_at.min(now + 3 * self.window);
+        if self.layout == Layout::Bucket {
+            self.date_back_bucket(now);
+        } else {
+            self.expires_at = self.expires_at.min(now + 6 * self.window);
         }
+    }
+
+    /// A bucket's expiry moves back as far as its state.
+    #[inline]
+    fn date_back_bucket(&mut self, now: u64) {
+        let back = self.held.date_back_bucket(self.window, now);
+        self.expires_at = self.expires_at.saturating_sub(back);
     }
 }

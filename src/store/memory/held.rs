@@ -1,7 +1,7 @@
 //! A state within the bytes that are taken for it.
 
 use super::budget::Budget;
-use crate::algorithm::{After, Before, Log, Slots, State, Terms};
+use crate::algorithm::{After, Before, Counting, Log, Slots, State, Terms};
 use crate::quota::Layout;
 
 /// Slots that a log turns into when there is no memory for it to grow: 1/16 of a window too strict. Fewer, down
@@ -83,9 +83,16 @@ impl Held {
         (self.bytes - self.first_bytes) as usize
     }
 
-    /// Whether the state is not of its layout's own kind, for want of room.
-    pub(super) const fn is_substitute(&self, layout: Layout) -> bool {
-        matches!(self.state, State::Slots(_)) && !matches!(layout, Layout::Slots(_))
+    /// A state that is not of its layout's own kind, for want of room, becomes one once nothing is left in it. It
+    /// keeps the bytes that were taken for it.
+    #[inline]
+    pub(super) fn end_substitute(&mut self, terms: &Terms, now: u64) {
+        if let State::Slots(slots) = &self.state
+            && !matches!(terms.layout, Layout::Slots(_))
+            && slots.full_at(terms, now) <= now
+        {
+            self.state = State::new(terms, now);
+        }
     }
 
     #[inline]
@@ -109,6 +116,12 @@ impl Held {
             self.grow_or_compact(terms, units, budget);
         }
         self.state.after(terms, now, charge, cost)
+    }
+
+    /// See [`State::date_back_bucket`].
+    #[inline]
+    pub(super) fn date_back_bucket(&mut self, window: u64, now: u64) -> u64 {
+        self.state.date_back_bucket(window, now)
     }
 
     pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) -> u64 {

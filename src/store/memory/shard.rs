@@ -166,8 +166,41 @@ impl Shard {
     pub(super) fn is_full(&self) -> bool {
         self.table.len() == self.table.capacity()
     }
+}
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.table.is_empty()
+#[cfg(test)]
+mod tests {
+    use foldhash::quality::RandomState;
+
+    use super::*;
+    use crate::quota::Quota;
+    use crate::store::Charge;
+    use crate::{Key, PolicyName};
+
+    #[test]
+    fn r39_a_table_that_runs_empty_returns_its_memory_wherever_the_hand_is() {
+        let (budget, seed) = (Budget::new(10_000, usize::MAX), RandomState::default());
+        let (mut shard, now) = (Shard::default(), 1_000_000);
+        let policy = PolicyName::new("p").expect("a name");
+        let quota = Quota::per_second(1);
+        let terms = Terms::new(&quota, || 0).expect("a limit");
+        for number in 0..5_000 {
+            let key = Key::from(format!("key {number}").as_str());
+            let identity = Identity::new(&Charge::new(&key, &policy, quota), &terms);
+            let Place::New(mut entry) = shard.place(&identity, &terms, now, &budget, &seed) else {
+                panic!("there is room");
+            };
+            entry.after(&terms, now, (now, 1), 1, &budget);
+            shard.insert(identity.hash(&seed), *entry, &seed);
+        }
+        let capacity = shard.table.capacity();
+        assert!(capacity >= 5_000);
+        // Requests have moved the hand to the middle of the table.
+        assert!(!shard.sweep(now, capacity / 2, &budget, &seed));
+        for _ in 0..3 {
+            while !shard.sweep(now + 1_000_000, 64, &budget, &seed) {}
+        }
+        assert_eq!((budget.keys(), budget.bytes()), (0, 0));
+        assert!(shard.table.capacity() < 64, "{} are left", shard.table.capacity());
     }
 }

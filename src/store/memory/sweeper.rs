@@ -53,7 +53,7 @@ fn run(store: &Weak<Shared>) {
             while !swept {
                 swept = {
                     let mut shard = shard.lock();
-                    shard.is_empty() || shard.sweep(store.clock.now(), STEP, &store.budget, &store.seed)
+                    shard.sweep(store.clock.now(), STEP, &store.budget, &store.seed)
                 };
             }
         }

@@ -1,0 +1,10 @@
+//! Integration tests, one binary for all.
+
+mod algorithms;
+mod cases;
+mod conformance;
+mod contracts;
+mod embedded;
+mod memory;
+mod model;
+mod steps;
