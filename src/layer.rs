@@ -129,7 +129,8 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.exempt_preflight = exempt)
     }
 
-    /// Whether handlers find the [`Decision`](crate::Decision) in the request's extensions. `true` if not set.
+    /// Whether handlers find the [`Decision`](crate::Decision) in the request's extensions, also of requests that
+    /// are not counted ([`Source::Exempt`](crate::Source::Exempt)). `true` if not set.
     pub fn decision_extension(self, insert: bool) -> Self {
         self.set(|config| config.decision_extension = insert)
     }
@@ -174,6 +175,13 @@ impl Config {
                 Decided::Later(deciding) => Assessment::Wait(deciding),
             },
             Err(status) => Assessment::Refuse(Rejection::missing_key(status)),
+        }
+    }
+
+    /// Tells handlers that nothing limits the request, unless another layer has found that something does.
+    pub(crate) fn exempt(&self, request: &mut Parts) {
+        if self.decision_extension && request.extensions.get::<Decision>().is_none() {
+            request.extensions.insert(Decision::exempt());
         }
     }
 }
