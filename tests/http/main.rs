@@ -2,6 +2,9 @@
 //! real sockets.
 
 mod cancellation;
+mod connect_info;
 mod contract;
+mod decision;
+mod keys;
 mod support;
 mod types;

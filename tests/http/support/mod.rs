@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
-use tollgate::{Draft, Headers, Quota, Rate};
+use tollgate::{Draft, Headers, ManualClock, MemoryStore, Quota, Rate};
 use tower::{Service, ServiceExt};
 
 pub(crate) use self::client::{Reply, get, request, send, send_http2, serve, serve_without_peers};
@@ -47,6 +47,14 @@ where
     S: Service<Request<B>, Error: fmt::Debug>,
 {
     start(service, request).await.await.expect("it does not fail")
+}
+
+/// A store whose clock stands until the test moves it. It starts between two whole seconds.
+pub(crate) fn clocked() -> (ManualClock, MemoryStore) {
+    let clock = ManualClock::new();
+    clock.advance(Duration::from_micros(300_001));
+    let store = MemoryStore::builder().clock(clock.clock()).build();
+    (clock, store)
 }
 
 /// The quota of `limit` per `window` by every algorithm. All start empty and admit exactly `limit` at one instant.
