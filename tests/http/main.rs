@@ -5,6 +5,8 @@ mod cancellation;
 mod connect_info;
 mod contract;
 mod decision;
+mod headers;
 mod keys;
+mod refusals;
 mod support;
 mod types;
