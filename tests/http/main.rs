@@ -4,9 +4,11 @@
 mod cancellation;
 mod connect_info;
 mod contract;
+mod cors;
 mod decision;
 mod headers;
 mod keys;
 mod refusals;
+mod stacked;
 mod support;
 mod types;
