@@ -17,7 +17,7 @@ use tollgate::{
     Decision, Key, MemoryStore, Quota, RateLimit, RateLimitLayer, Rejection, ResponseFuture, key,
 };
 use tower::util::BoxCloneSyncService;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::support::{Behaviour, Inner, TestStore, call, start};
 

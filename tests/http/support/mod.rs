@@ -16,7 +16,7 @@ use tollgate::{Draft, Headers, ManualClock, MemoryStore, Quota, Rate};
 use tower::{Service, ServiceExt};
 
 pub(crate) use self::client::{Reply, get, request, send, send_http2, serve, serve_without_peers};
-pub(crate) use self::events::{Event, Events};
+pub(crate) use self::events::Events;
 pub(crate) use self::inner::{Inner, InnerError};
 pub(crate) use self::store::{Behaviour, TestStore};
 
