@@ -108,7 +108,8 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.policy.failure = failure)
     }
 
-    /// How long a check may take before the failure policy answers it. 100 ms if not set.
+    /// How long a check may take before the failure policy answers it. 100 ms if not set. Checks that have to wait
+    /// for their store use tokio's timer.
     pub fn deadline(self, deadline: Duration) -> Self {
         self.set(|config| {
             let mut engine = Engine::new(Arc::clone(&config.engine.store));
