@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::future::{Ready, ready};
+use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -33,17 +35,23 @@ struct Behaviour {
 
 /// An error that is not `Send`, has no source and converts into nothing.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct InnerError(std::rc::Rc<&'static str>);
+pub(crate) struct InnerError {
+    text: &'static str,
+    _not_send: PhantomData<Rc<()>>,
+}
 
 impl InnerError {
     pub(crate) fn new(text: &'static str) -> Self {
-        Self(text.into())
+        Self {
+            text,
+            _not_send: PhantomData,
+        }
     }
 }
 
 impl fmt::Display for InnerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.text)
     }
 }
 
