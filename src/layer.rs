@@ -114,7 +114,8 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.policy.failure = failure)
     }
 
-    /// How long a check may take before the failure policy answers it. 100 ms if not set.
+    /// How long a check may take before the failure policy answers it. 100 ms if not set. Checks that have to wait
+    /// for their store use tokio's timer.
     pub fn deadline(self, deadline: Duration) -> Self {
         self.set(|config| config.engine = Arc::new(config.engine.with_deadline(deadline)))
     }
@@ -131,7 +132,8 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.exempt_preflight = exempt)
     }
 
-    /// Whether handlers find the [`Decision`](crate::Decision) in the request's extensions. `true` if not set.
+    /// Whether handlers find the [`Decision`](crate::Decision) in the request's extensions, also of requests that
+    /// are not counted ([`Source::Exempt`](crate::Source::Exempt)). `true` if not set.
     pub fn decision_extension(self, insert: bool) -> Self {
         self.set(|config| config.decision_extension = insert)
     }
@@ -176,6 +178,13 @@ impl Config {
                 Decided::Later(deciding) => Assessment::Wait(deciding),
             },
             Err(status) => Assessment::Refuse(Rejection::missing_key(status)),
+        }
+    }
+
+    /// Tells handlers that nothing limits the request, unless another layer has found that something does.
+    pub(crate) fn exempt(&self, request: &mut Parts) {
+        if self.decision_extension && request.extensions.get::<Decision>().is_none() {
+            request.extensions.insert(Decision::exempt());
         }
     }
 }
