@@ -171,6 +171,15 @@ mod tests {
     }
 
     #[test]
+    fn one_process_has_one_hasher() {
+        let (one, other) = (KeyHasher::in_process(), KeyHasher::in_process());
+        assert_eq!(one.part("ip", b"x"), other.part("ip", b"x"));
+        assert_ne!(one.part("ip", b"x"), one.part("ip", b"y"));
+        assert_ne!(one.part("a", b"bc"), one.part("ab", b"c"));
+        assert_ne!(one.part("ip", b"x"), KeyHasher::default().part("ip", b"x"));
+    }
+
+    #[test]
     fn hashes_stay_what_they_are() {
         // A change here makes every counter in every deployed store start empty.
         let hasher = KeyHasher::default();
@@ -189,13 +198,8 @@ mod tests {
     #[test]
     fn debug_is_silent_about_the_secret() {
         let hasher = KeyHasher::with_secret("0123456789abcdef").unwrap();
-        assert_eq!(
-            format!("{hasher:?}"),
-            r#"KeyHasher { secret: Some("<redacted>") }"#
-        );
-        assert_eq!(
-            format!("{:?}", KeyHasher::default()),
-            "KeyHasher { secret: None }"
-        );
+        assert_eq!(format!("{hasher:?}"), "KeyHasher(secret: <redacted>)");
+        assert_eq!(format!("{:?}", KeyHasher::default()), "KeyHasher(no secret)");
+        assert_eq!(format!("{:?}", KeyHasher::in_process()), "KeyHasher(in process)");
     }
 }
