@@ -111,6 +111,7 @@ impl Decision {
     }
 
     /// The same for the ordinary request, which has one enforced charge.
+    #[inline]
     pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
         let policy = PolicyDecision::new(charge, &outcome.state, outcome.granted);
         Self {
@@ -250,6 +251,7 @@ impl Decision {
 }
 
 impl PolicyDecision {
+    #[inline]
     fn new(charge: &Charge<'_>, state: &ChargeState, allowed: bool) -> Self {
         Self {
             name: charge.policy.clone(),

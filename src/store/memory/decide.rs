@@ -349,6 +349,7 @@ fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
 
 /// One grant of an enforced charge on a counter that exists: the ordinary request. `None` for any other, to be
 /// decided in general; this is the same with one counter, for speed.
+#[inline]
 pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<KnownOutcome> {
     if charge.mode != Mode::Enforce {
         return None;

@@ -119,6 +119,7 @@ impl MemoryStore {
     }
 
     /// What [`acquire`](Store::acquire) answers to one grant of one charge, where that needs no new counter.
+    #[inline]
     pub(crate) fn acquire_known(&self, charge: &Charge<'_>) -> Option<KnownOutcome> {
         acquire_known(&self.shared, charge)
     }
