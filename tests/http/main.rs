@@ -1,6 +1,7 @@
 //! The layer's behaviour over HTTP and gRPC: the contract of tower with services that watch how they are used, then
 //! real sockets.
 
+mod allocations;
 mod axum;
 mod cancellation;
 mod concurrency;
