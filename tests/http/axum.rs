@@ -10,13 +10,14 @@ use http::{Method, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use tollgate::{MemoryStore, Quota, RateLimitLayer, key};
+use tollgate::{MemoryStore, MissingKey, Quota, RateLimitLayer, key};
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::support::{self, within};
 
 fn layer(limit: u64) -> RateLimitLayer {
     RateLimitLayer::new(MemoryStore::new(), Quota::per_hour(limit), key::PeerIp)
+        .missing_key(MissingKey::Reject(StatusCode::FORBIDDEN))
 }
 
 async fn hello() -> &'static str {
@@ -92,7 +93,6 @@ pub(crate) fn placements(layer: &dyn Fn() -> RateLimitLayer) -> Vec<(&'static st
             Router::new().fallback_service(get(hello).layer(layer())),
             "/none",
         ),
-        ("around the default fallback", flat().layer(layer()), "/x"),
     ]
 }
 
@@ -116,7 +116,7 @@ async fn r31_one_limit_for_all_connections_in_each_place() {
 
 #[tokio::test]
 async fn r31_clones_of_a_layer_and_of_its_services_share_the_limit() {
-    let layer = layer(5);
+    let layer = RateLimitLayer::new(MemoryStore::new(), Quota::per_hour(5), key::Global);
     let mut services = Vec::new();
     for _ in 0..5 {
         let service = layer.clone().layer(service_fn(async |_: http::Request<()>| {
@@ -185,6 +185,20 @@ async fn a_route_layer_leaves_unknown_paths_alone() {
         support::get(address, "/none").await.status,
         StatusCode::TOO_MANY_REQUESTS
     );
+}
+
+#[tokio::test]
+async fn routes_and_the_fallback_count_together() {
+    let address = support::serve(flat().route("/y", get(hello)).layer(layer(3))).await;
+    for (path, expected) in [
+        ("/x", 200),
+        ("/none", 404),
+        ("/y", 200),
+        ("/x", 429),
+        ("/none", 429),
+    ] {
+        assert_eq!(support::get(address, path).await.status, expected, "{path}");
+    }
 }
 
 #[tokio::test]

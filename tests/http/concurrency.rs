@@ -112,7 +112,7 @@ async fn r42_exactly_the_limit_by_every_algorithm() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r42_exactly_the_limit_with_answers_that_take_time() {
     let (_, memory) = clocked();
-    let store = TestStore::around(memory, Behaviour::Slow(Duration::from_millis(1)));
+    let store = TestStore::around(memory, Behaviour::Late);
     let layer = RateLimitLayer::new(store, tollgate::Quota::per_hour(LIMIT), key::Global)
         .deadline(Duration::from_secs(20));
     let service = layer.layer(service_fn(async |_: Request<()>| {

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tollgate::{Decision, MemoryStore, Quota, RateLimit, RateLimitLayer, Source, key};
+use tollgate::{Decision, MemoryStore, MissingKey, Quota, RateLimit, RateLimitLayer, Source, key};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::support::{self, clocked, within};
@@ -69,7 +69,8 @@ where
 #[tokio::test]
 async fn r31_connections_share_one_limit() {
     for http2 in [false, true] {
-        let layer = RateLimitLayer::new(MemoryStore::new(), Quota::per_hour(5), key::PeerIp);
+        let layer = RateLimitLayer::new(MemoryStore::new(), Quota::per_hour(5), key::PeerIp)
+            .missing_key(MissingKey::Reject(StatusCode::FORBIDDEN));
         let address = serve(layer, http2).await;
         let mut admitted = 0;
         for _ in 0..50 {

@@ -15,7 +15,9 @@ pub(crate) enum Behaviour {
     Prompt,
     /// When released.
     Held,
-    /// After a time by tokio's clock.
+    /// After other tasks had their turn.
+    Late,
+    /// After a time by tokio's clock, which is for tests that pause it.
     Slow(Duration),
     /// With an error, at once.
     Fails(StoreErrorKind),
@@ -79,7 +81,9 @@ impl Store for TestStore {
             Behaviour::Fails(kind) | Behaviour::FailsHeld(kind) => {
                 StoreFuture::ready(Err(StoreError::new(kind)))
             }
-            Behaviour::Prompt | Behaviour::Held | Behaviour::Slow(_) => self.memory.acquire(ask),
+            Behaviour::Prompt | Behaviour::Held | Behaviour::Late | Behaviour::Slow(_) => {
+                self.memory.acquire(ask)
+            }
         };
         match behaviour {
             Behaviour::Prompt | Behaviour::Fails(_) => answer,
@@ -90,6 +94,12 @@ impl Store for TestStore {
                     answer.await
                 })
             }
+            Behaviour::Late => StoreFuture::waiting(async move {
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+                answer.await
+            }),
             Behaviour::Slow(delay) => StoreFuture::waiting(async move {
                 tokio::time::sleep(delay).await;
                 answer.await
