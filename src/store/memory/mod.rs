@@ -4,17 +4,20 @@ mod budget;
 mod decide;
 mod entry;
 mod held;
+mod known;
+mod seed;
 mod shard;
 mod sweeper;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foldhash::quality::RandomState;
+use foldhash::quality::SeedableRandomState;
 
 use self::budget::Budget;
-pub(crate) use self::decide::KnownOutcome;
-use self::decide::{Decide, acquire_known};
+use self::decide::Decide;
+pub(crate) use self::known::KnownOutcome;
+use self::known::acquire_known;
 use self::shard::Shard;
 use self::sweeper::Sweeper;
 use super::{Ask, Charge, Outcome, Stamp, Store, StoreFuture};
@@ -56,7 +59,7 @@ struct Shared {
     shards: Box<[Lock]>,
     budget: Budget,
     clock: Clock,
-    seed: RandomState,
+    seed: SeedableRandomState,
     sweeper: Sweeper,
 }
 
@@ -220,7 +223,7 @@ impl MemoryStoreBuilder {
                 shards: (0..shards).map(|_| Lock::default()).collect(),
                 budget: Budget::new(self.max_keys, self.max_bytes),
                 clock: self.clock,
-                seed: RandomState::default(),
+                seed: seed::random(),
                 sweeper: Sweeper::default(),
             }),
         }
