@@ -9,15 +9,19 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreError, StoreFuture};
+use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreError, StoreErrorKind, StoreFuture};
 
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
+
+/// Longer ones count as this, which any clock can add.
+const MAX_DEADLINE: Duration = Duration::from_secs(366 * 86_400);
 
 /// A store, and what answers when it cannot.
 pub(crate) struct Engine {
@@ -37,6 +41,11 @@ impl Engine {
             deadline: DEFAULT_DEADLINE,
             local: OnceLock::new(),
         }
+    }
+
+    /// Whether no key leaves this process.
+    pub(crate) const fn is_in_process(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// The same store with another deadline.
@@ -83,6 +92,8 @@ impl Engine {
             Err(answer) => Decided::Later(Deciding {
                 answer,
                 engine: Arc::clone(self),
+                until: Instant::now() + self.deadline.min(MAX_DEADLINE),
+                timer: None,
                 charges: charges.iter().map(OwnedCharge::from).collect(),
                 failures: SmallVec::from_slice(failures),
             }),
@@ -186,10 +197,13 @@ pub(crate) enum Decided {
     Later(Deciding),
 }
 
-/// A decision that waits for the store's answer.
+/// A decision that waits for the store's answer, and no longer than the deadline, whatever the store does.
 pub(crate) struct Deciding {
     answer: StoreFuture<Outcome>,
     engine: Arc<Engine>,
+    until: Instant,
+    /// Made when the answer is not there at first.
+    timer: Option<Pin<Box<Sleep>>>,
     charges: SmallVec<[OwnedCharge; 1]>,
     failures: SmallVec<[FailurePolicy; 1]>,
 }
@@ -198,7 +212,16 @@ impl Future for Deciding {
     type Output = Decision;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let this = &mut *self;
+        let answer = match Pin::new(&mut this.answer).poll(cx) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                let until = this.until;
+                let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+                ready!(timer.as_mut().poll(cx));
+                Err(StoreError::new(StoreErrorKind::Timeout))
+            }
+        };
         let charges: SmallVec<[Charge<'_>; 1]> = self.charges.iter().map(OwnedCharge::borrow).collect();
         Poll::Ready(self.engine.conclude(&charges, &self.failures, answer))
     }

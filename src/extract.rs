@@ -10,7 +10,8 @@ use http::request::Parts;
 
 use crate::decision::Decision;
 
-/// The decision of the innermost layer around the handler. `Option<Decision>` where there may be none.
+/// The decision of the innermost layer that limits the request; without one, that it is exempt. `Option<Decision>`
+/// where there may be no layer.
 impl<S: Sync> FromRequestParts<S> for Decision {
     type Rejection = MissingDecision;
 

@@ -53,11 +53,17 @@ impl RateLimitLayer {
     /// The policy is named after its quota (`100-per-60s`), the same on all instances; two layers with one store
     /// whose quotas and keys are alike share their counters unless they are [named](Self::name).
     pub fn new(store: impl Store, quota: impl Into<Quotas>, key: impl KeyExtractor) -> Self {
+        let engine = Engine::new(store);
+        let hasher = if engine.is_in_process() {
+            KeyHasher::in_process()
+        } else {
+            KeyHasher::default()
+        };
         Self {
             config: Arc::new(Config {
-                engine: Arc::new(Engine::new(store)),
+                engine: Arc::new(engine),
                 policy: Policy::new(quota.into(), key),
-                hasher: KeyHasher::default(),
+                hasher,
                 headers: Headers::default(),
                 exempt_preflight: false,
                 decision_extension: true,
@@ -97,8 +103,8 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.policy.missing = missing)
     }
 
-    /// How keys are hashed: with a secret, hashes in the store cannot be reversed by trying. Without one if not
-    /// set.
+    /// How keys are hashed: with a secret, hashes in a shared store cannot be reversed by trying. If not set,
+    /// without a secret, and with a [`MemoryStore`](crate::MemoryStore) with one of this process.
     pub fn key_hasher(self, hasher: KeyHasher) -> Self {
         self.set(|config| config.hasher = hasher)
     }
@@ -108,7 +114,8 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.policy.failure = failure)
     }
 
-    /// How long a check may take before the failure policy answers it. 100 ms if not set.
+    /// How long a check may take before the failure policy answers it. 100 ms if not set. Checks that have to wait
+    /// for their store use tokio's timer.
     pub fn deadline(self, deadline: Duration) -> Self {
         self.set(|config| config.engine = Arc::new(config.engine.with_deadline(deadline)))
     }
@@ -125,7 +132,8 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.exempt_preflight = exempt)
     }
 
-    /// Whether handlers find the [`Decision`](crate::Decision) in the request's extensions. `true` if not set.
+    /// Whether handlers find the [`Decision`](crate::Decision) in the request's extensions, also of requests that
+    /// are not counted ([`Source::Exempt`](crate::Source::Exempt)). `true` if not set.
     pub fn decision_extension(self, insert: bool) -> Self {
         self.set(|config| config.decision_extension = insert)
     }
@@ -170,6 +178,13 @@ impl Config {
                 Decided::Later(deciding) => Assessment::Wait(deciding),
             },
             Err(status) => Assessment::Refuse(Rejection::missing_key(status)),
+        }
+    }
+
+    /// Tells handlers that nothing limits the request, unless another layer has found that something does.
+    pub(crate) fn exempt(&self, request: &mut Parts) {
+        if self.decision_extension && request.extensions.get::<Decision>().is_none() {
+            request.extensions.insert(Decision::exempt());
         }
     }
 }

@@ -72,7 +72,8 @@ impl Limiter {
         self
     }
 
-    /// How long a check may take before the failure policy answers it. 100 ms if not set.
+    /// How long a check may take before the failure policy answers it. 100 ms if not set. Checks that have to wait
+    /// for their store use tokio's timer.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.engine = Arc::new(self.engine.with_deadline(deadline));
         self

@@ -75,6 +75,7 @@ where
         let (mut parts, body) = request.into_parts();
         let rejection = match self.config.assess(&parts) {
             Assessment::Pass => {
+                self.config.exempt(&mut parts);
                 return ResponseFuture::passing(self.inner.call(Request::from_parts(parts, body)));
             }
             Assessment::Refuse(rejection) => rejection,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::encoding::{Buffer, Escape, HASH_MARK, MAX_KEY, MAX_VALUE, escape};
+use super::encoding::{Buffer, Escape, HASH_MARK, MAX_KEY, MAX_VALUE, escape, is_safe};
 use super::hasher::KeyHasher;
 use super::subject::Key;
 
@@ -165,6 +165,17 @@ impl<'a> KeyBuilder<'a> {
         self.separate();
         escape(&mut self.encoded, tag.as_bytes());
         self.encoded.push(b'=');
+    }
+
+    /// Adds a part under a tag that is known to need no escape.
+    pub(super) fn hashed_safe(&mut self, tag: &'static str, value: &[u8]) {
+        debug_assert!(is_safe(tag.as_bytes()), "a tag of our own");
+        self.separate();
+        self.encoded.extend_from_slice(tag.as_bytes());
+        let mut written = [b'='; 24];
+        written[1] = HASH_MARK;
+        written[2..].copy_from_slice(&self.hasher.part(tag, value));
+        self.encoded.extend_from_slice(&written);
     }
 
     fn separate(&mut self) {

@@ -28,11 +28,16 @@ const SAFE: [bool; 256] = {
     safe
 };
 
+/// Whether all bytes stand for themselves.
+pub(super) fn is_safe(raw: &[u8]) -> bool {
+    raw.iter().all(|&b| SAFE[usize::from(b)])
+}
+
 /// Writes `raw` with every byte that is not safe as `%XX`.
 pub(super) fn escape(out: &mut Buffer, raw: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     // Nearly all values need no escape.
-    if raw.iter().all(|&b| SAFE[usize::from(b)]) {
+    if is_safe(raw) {
         out.extend_from_slice(raw);
         return;
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::builder::KeyBuilder;
-use super::encoding::{Buffer, Escape};
+use super::encoding::{Buffer, Escape, is_safe};
 use super::hasher::KeyHasher;
 
 /// What is counted: a client, a tenant, a route, or several of these together.
@@ -84,6 +84,14 @@ impl Key {
     }
 
     fn bare(value: &[u8]) -> Self {
+        // The ordinary key, spared the builder: short, and as it is.
+        let mut short = *b"key=............................................................";
+        if let Some(room) = short.get_mut(4..4 + value.len())
+            && is_safe(value)
+        {
+            room.copy_from_slice(value);
+            return Self(Buffer::from_slice(&short[..4 + value.len()]));
+        }
         let hasher = KeyHasher::default();
         let mut key = KeyBuilder::new(&hasher);
         key.plain("key", value);

@@ -1,6 +1,6 @@
 //! The response to a refused request, if nothing else is set.
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 
@@ -49,18 +49,22 @@ fn respond<B: Default + 'static>(rejection: &Rejection, request: &Parts) -> Resp
     } else {
         ("text/plain; charset=utf-8", format!("{rejection}\n"))
     };
+    let length = text.len();
     let body = body::filled(text);
     let filled = body.is_some();
-    // The response to HEAD has the fields of that to GET (RFC 9110, section 9.3.2).
-    let body = body
-        .filter(|_| request.method != Method::HEAD)
-        .unwrap_or_default();
+    // The response to HEAD has the fields of that to GET, the length among them (RFC 9110, section 9.3.2).
+    let head = request.method == Method::HEAD;
+    let body = body.filter(|_| !head).unwrap_or_default();
 
     let mut response = Response::new(body);
     *response.status_mut() = rejection.status();
     let headers = response.headers_mut();
     if filled {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if head {
+            // Servers take the length from the body, and this one is empty.
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
@@ -203,6 +207,11 @@ mod tests {
     fn head_gets_the_fields_and_no_body() {
         let head = request(Method::HEAD, None);
         let response: Response<String> = DefaultResponse::new().response(&denied(), &head);
+        let get: Response<String> = refused(&denied(), None);
+        assert_eq!(
+            response.headers()[CONTENT_LENGTH],
+            get.body().len().to_string().as_str()
+        );
         assert_eq!(response.headers()[CONTENT_TYPE], "text/plain; charset=utf-8");
         assert_eq!(response.body(), "");
     }

@@ -46,7 +46,7 @@ impl Network {
             (Form::Hashed, bits) => {
                 let mut value = [bits; 5];
                 value[..4].copy_from_slice(&network.octets());
-                key.hashed(TAG, &value);
+                key.hashed_safe(TAG, &value);
             }
             (Form::Readable, 32) => key.text(TAG, format_args!("{network}")),
             (Form::Readable, bits) => key.text(TAG, format_args!("{network}/{bits}")),
@@ -60,7 +60,7 @@ impl Network {
             (Form::Hashed, bits) => {
                 let mut value = [bits; 17];
                 value[..16].copy_from_slice(&network.octets());
-                key.hashed(TAG, &value);
+                key.hashed_safe(TAG, &value);
             }
             (Form::Readable, 128) => key.text(TAG, format_args!("{network}")),
             (Form::Readable, bits) => key.text(TAG, format_args!("{network}/{bits}")),

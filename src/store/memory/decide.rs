@@ -320,7 +320,7 @@ impl<'a> Decide<'a> {
 
 /// How often `cost` fits into `free` units, up to `want`.
 #[inline]
-fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
+pub(super) fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
     if cost <= 1 && want == 1 {
         // Spares the ordinary request a division.
         return u32::from(if cost == 0 { terms.capacity > 0 } else { free > 0 });
@@ -333,7 +333,7 @@ fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
 }
 
 #[inline]
-fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
+pub(super) fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
     let retry = match after.earliest {
         None => Retry::Never,
         Some(time) if time <= now => Retry::Now,
@@ -347,43 +347,9 @@ fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
     )
 }
 
-/// One grant of an enforced charge on a counter that exists: the ordinary request. `None` for any other, to be
-/// decided in general; this is the same with one counter, for speed.
-pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<KnownOutcome> {
-    if charge.mode != Mode::Enforce {
-        return None;
-    }
-    let terms = terms(charge)?;
-    let identity = Identity::new(charge, &terms);
-    let hash = identity.hash(&shared.seed);
-    let mut shard = shared.shards[shared.shard_of(hash)].lock();
-    let entry = shard.find_mut(hash, &identity)?;
-    let now = shared.clock.now();
-    let before = entry.before(&terms, now);
-    let stamp = before.tail.max(now);
-    let granted = fits(before.free, &terms, charge.cost, 1);
-    let units = if granted == 0 { 0 } else { charge.cost };
-    let after = entry.after(&terms, now, (stamp, units), charge.cost, &shared.budget);
-    drop(shard);
-    Some(KnownOutcome {
-        granted: granted > 0,
-        now: Stamp::from_micros(now),
-        stamp: Stamp::from_micros(stamp),
-        state: describe(&after, now, granted),
-    })
-}
-
-/// The [`Outcome`] of one grant of one charge.
-pub(crate) struct KnownOutcome {
-    pub(crate) granted: bool,
-    pub(crate) now: Stamp,
-    pub(crate) stamp: Stamp,
-    pub(crate) state: ChargeState,
-}
-
 /// `None` if unlimited.
 #[inline]
-fn terms(charge: &Charge<'_>) -> Option<Terms> {
+pub(super) fn terms(charge: &Charge<'_>) -> Option<Terms> {
     Terms::new(&charge.quota, || stable_hash(charge.key.as_bytes()))
 }
 

@@ -4,17 +4,20 @@ mod budget;
 mod decide;
 mod entry;
 mod held;
+mod known;
+mod seed;
 mod shard;
 mod sweeper;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foldhash::quality::RandomState;
+use foldhash::quality::SeedableRandomState;
 
 use self::budget::Budget;
-pub(crate) use self::decide::KnownOutcome;
-use self::decide::{Decide, acquire_known};
+use self::decide::Decide;
+pub(crate) use self::known::KnownOutcome;
+use self::known::acquire_known;
 use self::shard::Shard;
 use self::sweeper::Sweeper;
 use super::{Ask, Charge, Outcome, Stamp, Store, StoreFuture};
@@ -22,7 +25,7 @@ use crate::clock::Clock;
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
 const DEFAULT_MAX_BYTES: usize = 512 << 20;
-const KEYS_PER_SHARD: usize = 2_048;
+const KEYS_PER_SHARD: usize = 16_384;
 
 /// A store in this process: exact for one instance of a service, and needing no server.
 ///
@@ -56,7 +59,7 @@ struct Shared {
     shards: Box<[Lock]>,
     budget: Budget,
     clock: Clock,
-    seed: RandomState,
+    seed: SeedableRandomState,
     sweeper: Sweeper,
 }
 
@@ -119,6 +122,7 @@ impl MemoryStore {
     }
 
     /// What [`acquire`](Store::acquire) answers to one grant of one charge, where that needs no new counter.
+    #[inline]
     pub(crate) fn acquire_known(&self, charge: &Charge<'_>) -> Option<KnownOutcome> {
         acquire_known(&self.shared, charge)
     }
@@ -196,7 +200,7 @@ impl MemoryStoreBuilder {
     }
 
     /// The most bytes that counters take. 512 MiB if not set. The shared counters of a full store (up to 32 of
-    /// about half a kilobyte per 2 048 keys) come on top.
+    /// about half a kilobyte per 16 384 keys) come on top.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
         self
@@ -212,14 +216,14 @@ impl MemoryStoreBuilder {
     #[must_use]
     pub fn build(self) -> MemoryStore {
         let shards = (self.max_keys / KEYS_PER_SHARD)
-            .clamp(16, 4_096)
+            .clamp(16, 1_024)
             .next_power_of_two();
         MemoryStore {
             shared: Arc::new(Shared {
                 shards: (0..shards).map(|_| Lock::default()).collect(),
                 budget: Budget::new(self.max_keys, self.max_bytes),
                 clock: self.clock,
-                seed: RandomState::default(),
+                seed: seed::random(),
                 sweeper: Sweeper::default(),
             }),
         }

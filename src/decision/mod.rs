@@ -1,13 +1,13 @@
 //! The answer to a check.
 
-use std::cmp::Reverse;
+mod policy;
+
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::policy::PolicyName;
-use crate::quota::Quota;
-use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Outcome, Retry, Stamp};
+pub use self::policy::PolicyDecision;
+use crate::store::{Charge, KnownOutcome, Mode, Outcome, Retry, Stamp};
 
 /// The answer to a check: whether the request may pass, and what is left.
 ///
@@ -46,19 +46,6 @@ pub enum Source {
     Fallback,
     /// Nobody: nothing limits the request.
     Exempt,
-}
-
-/// What one policy says to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyDecision {
-    name: PolicyName,
-    quota: Quota,
-    cost: u64,
-    mode: Mode,
-    remaining: u64,
-    retry: Retry,
-    reset_after: Duration,
-    violated: bool,
 }
 
 impl Decision {
@@ -111,6 +98,7 @@ impl Decision {
     }
 
     /// The same for the ordinary request, which has one enforced charge.
+    #[inline]
     pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
         let policy = PolicyDecision::new(charge, &outcome.state, outcome.granted);
         Self {
@@ -130,7 +118,7 @@ impl Decision {
     fn find_lead(&self) -> Option<u16> {
         let mut lead: Option<(u16, &PolicyDecision)> = None;
         for (index, policy) in (0..).zip(&self.policies) {
-            let eligible = policy.mode == Mode::Enforce && (self.is_allowed() || policy.violated);
+            let eligible = policy.mode() == Mode::Enforce && (self.is_allowed() || policy.is_violated());
             if eligible && lead.is_none_or(|(_, lead)| policy.leads_before(lead, self.is_allowed())) {
                 lead = Some((index, policy));
             }
@@ -185,7 +173,7 @@ impl Decision {
     pub fn violated(&self) -> impl Iterator<Item = &PolicyDecision> {
         self.policies
             .iter()
-            .filter(|policy| policy.violated && policy.mode == Mode::Enforce)
+            .filter(|policy| policy.is_violated() && policy.mode() == Mode::Enforce)
     }
 
     /// The leading policy's limit.
@@ -217,7 +205,7 @@ impl Decision {
     }
 
     fn retry(&self) -> Retry {
-        self.leading().map_or(Retry::Now, |leading| leading.retry)
+        self.leading().map_or(Retry::Now, PolicyDecision::retry)
     }
 
     /// Of an allowed request, the time until the leading policy has forgotten all that was charged; of a denied
@@ -226,7 +214,7 @@ impl Decision {
     pub fn reset_after(&self) -> Option<Duration> {
         let leading = self.leading()?;
         match self.verdict {
-            Verdict::Allowed => Some(leading.reset_after),
+            Verdict::Allowed => Some(leading.reset_after()),
             _ => self.retry_after(),
         }
     }
@@ -246,90 +234,5 @@ impl Decision {
     #[must_use]
     pub const fn stamp(&self) -> Stamp {
         self.stamp
-    }
-}
-
-impl PolicyDecision {
-    fn new(charge: &Charge<'_>, state: &ChargeState, allowed: bool) -> Self {
-        Self {
-            name: charge.policy.clone(),
-            quota: charge.quota,
-            cost: charge.cost,
-            mode: charge.mode,
-            remaining: state.remaining,
-            retry: state.retry,
-            reset_after: state.reset_after,
-            violated: match charge.mode {
-                Mode::Enforce => !allowed && state.retry != Retry::Now,
-                Mode::Shadow => state.charged == 0 && state.retry != Retry::Now,
-            },
-        }
-    }
-
-    /// The policy's name.
-    #[must_use]
-    pub const fn name(&self) -> &PolicyName {
-        &self.name
-    }
-
-    /// The quota that counted the request.
-    #[must_use]
-    pub const fn quota(&self) -> Quota {
-        self.quota
-    }
-
-    /// Units that the request takes.
-    #[must_use]
-    pub const fn cost(&self) -> u64 {
-        self.cost
-    }
-
-    /// Whether the policy can stop the request.
-    #[must_use]
-    pub const fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// The quota's limit; a bucket's burst.
-    #[must_use]
-    pub fn limit(&self) -> u64 {
-        self.quota.limit().unwrap_or(u64::MAX)
-    }
-
-    /// Units left.
-    #[must_use]
-    pub const fn remaining(&self) -> u64 {
-        self.remaining
-    }
-
-    /// When the same cost fits again.
-    #[must_use]
-    pub const fn retry(&self) -> Retry {
-        self.retry
-    }
-
-    /// The time until the policy has forgotten all that was charged.
-    #[must_use]
-    pub const fn reset_after(&self) -> Duration {
-        self.reset_after
-    }
-
-    /// Whether the request did not fit. In shadow mode it passes all the same.
-    #[must_use]
-    pub const fn is_violated(&self) -> bool {
-        self.violated
-    }
-
-    fn requests_left(&self) -> u64 {
-        self.remaining / self.cost.max(1)
-    }
-
-    fn leads_before(&self, other: &Self, allowed: bool) -> bool {
-        if allowed {
-            (self.requests_left(), Reverse(self.reset_after))
-                < (other.requests_left(), Reverse(other.reset_after))
-        } else {
-            self.retry > other.retry
-        }
     }
 }

@@ -1,0 +1,107 @@
+//! What one policy says to a request.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use crate::policy::PolicyName;
+use crate::quota::Quota;
+use crate::store::{Charge, ChargeState, Mode, Retry};
+
+/// What one policy says to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyDecision {
+    name: PolicyName,
+    quota: Quota,
+    cost: u64,
+    mode: Mode,
+    remaining: u64,
+    retry: Retry,
+    reset_after: Duration,
+    violated: bool,
+}
+
+impl PolicyDecision {
+    #[inline]
+    pub(super) fn new(charge: &Charge<'_>, state: &ChargeState, allowed: bool) -> Self {
+        Self {
+            name: charge.policy.clone(),
+            quota: charge.quota,
+            cost: charge.cost,
+            mode: charge.mode,
+            remaining: state.remaining,
+            retry: state.retry,
+            reset_after: state.reset_after,
+            violated: match charge.mode {
+                Mode::Enforce => !allowed && state.retry != Retry::Now,
+                Mode::Shadow => state.charged == 0 && state.retry != Retry::Now,
+            },
+        }
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub const fn name(&self) -> &PolicyName {
+        &self.name
+    }
+
+    /// The quota that counted the request.
+    #[must_use]
+    pub const fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Units that the request takes.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Whether the policy can stop the request.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The quota's limit; a bucket's burst.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.quota.limit().unwrap_or(u64::MAX)
+    }
+
+    /// Units left.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// When the same cost fits again.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        self.retry
+    }
+
+    /// The time until the policy has forgotten all that was charged.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        self.reset_after
+    }
+
+    /// Whether the request did not fit. In shadow mode it passes all the same.
+    #[must_use]
+    pub const fn is_violated(&self) -> bool {
+        self.violated
+    }
+
+    fn requests_left(&self) -> u64 {
+        self.remaining / self.cost.max(1)
+    }
+
+    pub(super) fn leads_before(&self, other: &Self, allowed: bool) -> bool {
+        if allowed {
+            (self.requests_left(), Reverse(self.reset_after))
+                < (other.requests_left(), Reverse(other.reset_after))
+        } else {
+            self.retry > other.retry
+        }
+    }
+}

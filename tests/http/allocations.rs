@@ -1,0 +1,89 @@
+//! What a request to a known key allocates in process: nothing but its headers and the extension.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use http::{Request, Response};
+use tollgate::key::{self, KeyExtractor, PeerAddr};
+use tollgate::{Headers, MemoryStore, Quota, RateLimitLayer};
+use tower::{Layer, Service};
+
+#[derive(Clone)]
+struct Inner;
+
+impl Service<Request<String>> for Inner {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _request: Request<String>) -> Self::Future {
+        ready(Ok(Response::new(String::new())))
+    }
+}
+
+fn request() -> Request<String> {
+    let mut request = Request::new(String::new());
+    request
+        .extensions_mut()
+        .insert(PeerAddr(SocketAddr::from(([192, 0, 2, 7], 40_000))));
+    request
+        .headers_mut()
+        .insert("x-api-key", http::HeaderValue::from_static("alice"));
+    request
+}
+
+fn send<S>(service: &mut S, request: Request<String>)
+where
+    S: Service<Request<String>, Response = Response<String>, Error = Infallible>,
+{
+    let mut cx = Context::from_waker(Waker::noop());
+    let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut cx) else {
+        panic!("in process nothing waits");
+    };
+    assert_eq!(response.status(), 200);
+}
+
+/// Allocations of one request, once its key is known and its log has room.
+fn allocations(layer: &RateLimitLayer) -> u64 {
+    let mut service = layer.layer(Inner);
+    for _ in 0..9 {
+        send(&mut service, request());
+    }
+    let request = request();
+    measure(|| send(&mut service, request)).count_total
+}
+
+fn layer(key: impl KeyExtractor) -> RateLimitLayer {
+    RateLimitLayer::new(MemoryStore::new(), Quota::new(100, Duration::from_secs(900)), key)
+}
+
+fn silent(key: impl KeyExtractor) -> RateLimitLayer {
+    layer(key).headers(Headers::none()).decision_extension(false)
+}
+
+#[test]
+fn a_known_key_allocates_nothing() {
+    let header = || key::Header::new(http::HeaderName::from_static("x-api-key"));
+    assert_eq!(allocations(&silent(key::PeerIp)), 0);
+    assert_eq!(allocations(&silent(header())), 0);
+    assert_eq!(allocations(&silent(key::Global)), 0);
+    assert_eq!(allocations(&silent((key::PeerIp, key::Method))), 0);
+    assert_eq!(allocations(&silent(header().or(key::PeerIp))), 0);
+}
+
+#[test]
+fn headers_and_the_extension_allocate_what_they_must() {
+    // The table of a header map and its entries; the values are short numbers.
+    assert_eq!(allocations(&layer(key::PeerIp).decision_extension(false)), 2);
+    // The extension's box: the request's own extensions have a table already.
+    assert_eq!(allocations(&layer(key::PeerIp).headers(Headers::none())), 1);
+}

@@ -1,0 +1,223 @@
+//! R38: the examples do what they say, as processes of their own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use bytes::Bytes;
+use http::{HeaderName, Method, Request, StatusCode};
+use http_body_util::Full;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::support::{self, Reply, within};
+
+/// A running example. It ends when this is dropped.
+struct Example {
+    address: SocketAddr,
+    output: Lines<BufReader<ChildStdout>>,
+    _child: Child,
+}
+
+impl Example {
+    async fn run(name: &str) -> Self {
+        let mut child = Command::new(built(name))
+            .env("PORT", "0")
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("it can be started");
+        let mut output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let line = within(output.next_line())
+            .await
+            .expect("it can be read")
+            .expect("it says where it listens");
+        let address = line
+            .strip_prefix("listening on http://")
+            .and_then(|rest| rest.strip_suffix('/'))
+            .unwrap_or_else(|| panic!("no address in {line:?}"));
+        Self {
+            address: address.parse().expect("an address"),
+            output,
+            _child: child,
+        }
+    }
+
+    async fn get(&self, path: &str) -> Reply {
+        support::get(self.address, path).await
+    }
+
+    async fn get_with(&self, path: &str, name: &'static str, value: &str) -> Reply {
+        support::send(with(support::request(self.address, path), name, value)).await
+    }
+
+    /// Statuses of so many GET requests.
+    async fn statuses(&self, path: &str, requests: usize) -> Vec<u16> {
+        let mut statuses = Vec::new();
+        for _ in 0..requests {
+            statuses.push(self.get(path).await.status.as_u16());
+        }
+        statuses
+    }
+}
+
+/// The example's binary, which cargo puts beside the directory of the tests'.
+fn built(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().expect("this test has a path");
+    let profile = tests.ancestors().nth(2).expect("it is in a target directory");
+    let path = profile
+        .join("examples")
+        .join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(
+        path.exists(),
+        "{} is missing: build the examples first (`cargo build --examples`)",
+        path.display()
+    );
+    path
+}
+
+fn with(mut request: Request<Full<Bytes>>, name: &'static str, value: &str) -> Request<Full<Bytes>> {
+    let name = HeaderName::from_static(name);
+    request
+        .headers_mut()
+        .insert(name, value.parse().expect("a value"));
+    request
+}
+
+#[tokio::test]
+async fn r38_quickstart() {
+    let mut example = Example::run("quickstart").await;
+    let mut hints = String::new();
+    for _ in 0..4 {
+        let line = within(example.output.next_line()).await.expect("it can be read");
+        hints += &line.expect("it says what to try");
+        hints += "\n";
+    }
+    let curl = format!("curl -i http://{}/; done", example.address);
+    assert!(hints.contains(&curl), "{hints}");
+    assert!(hints.contains("curl -i -H 'x-api-key: alice'"), "{hints}");
+
+    for more in (0..5).rev() {
+        let reply = example.get("/").await;
+        assert_eq!(reply.status, StatusCode::OK);
+        assert_eq!(reply.body, format!("hello, {more} more\n"));
+        assert_eq!(reply.number("x-ratelimit-limit"), 5);
+        assert_eq!(reply.number("x-ratelimit-remaining"), more);
+        assert!((9..=10).contains(&reply.number("x-ratelimit-reset")));
+    }
+    let refused = example.get("/").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!((1..=10).contains(&refused.number("retry-after")));
+    // A key has a count of its own.
+    for expected in [200, 200, 200, 200, 200, 429] {
+        let reply = example.get_with("/", "x-api-key", "alice").await;
+        assert_eq!(reply.status, expected);
+    }
+    assert_eq!(
+        example.get_with("/", "x-api-key", "bob").await.status,
+        StatusCode::OK
+    );
+    assert_eq!(example.get("/").await.status, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn r38_per_route() {
+    let example = Example::run("per_route").await;
+    let mut logins = Vec::new();
+    for _ in 0..4 {
+        let mut login = support::request(example.address, "/login");
+        *login.method_mut() = Method::POST;
+        logins.push(support::send(login).await.status.as_u16());
+    }
+    assert_eq!(logins, [200, 200, 200, 429]);
+    // Users count together, whichever they are; searches and logins on their own.
+    for user in 1..=5 {
+        let reply = example.get(&format!("/users/{user}")).await;
+        assert_eq!(reply.body, format!("user {user}\n"));
+    }
+    assert_eq!(
+        example.get("/users/6").await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
+    assert_eq!(
+        example.statuses("/search", 6).await,
+        [200, 200, 200, 200, 200, 429]
+    );
+    assert_eq!(example.statuses("/none", 9).await, [404; 9]);
+}
+
+#[tokio::test]
+async fn r38_tiers() {
+    let example = Example::run("tiers").await;
+    let get = async |path: &str, token: &str| {
+        let token = format!("Bearer {token}");
+        example.get_with(path, "authorization", &token).await
+    };
+    for remaining in (0..5).rev() {
+        let reply = get("/", "free-token").await;
+        assert_eq!(reply.status, StatusCode::OK);
+        assert_eq!(reply.number("x-ratelimit-limit"), 5);
+        assert_eq!(reply.number("x-ratelimit-remaining"), remaining);
+    }
+    let refused = get("/", "free-token").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!((50..=60).contains(&refused.number("retry-after")));
+    // An export costs more than the free plan ever has, so there is no point in waiting.
+    let never = get("/export", "free-token").await;
+    assert_eq!(never.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(never.header("retry-after"), None);
+    for remaining in [75, 50, 25, 0] {
+        let reply = get("/export", "pro-token").await;
+        assert_eq!(reply.body, "all of it\n");
+        assert_eq!(reply.number("x-ratelimit-remaining"), remaining);
+    }
+    assert_eq!(get("/", "pro-token").await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(get("/", "no-token").await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(example.get("/").await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn r38_custom_key() {
+    let example = Example::run("custom_key").await;
+    for remaining in (0..3).rev() {
+        let reply = example.get("/?tenant=acme").await;
+        assert_eq!((reply.status, reply.body.as_str()), (StatusCode::OK, "hello\n"));
+        let field = reply.header("ratelimit").expect("it is there");
+        assert!(
+            field.starts_with(&format!("\"3-per-60s\";r={remaining};t=")),
+            "{field}"
+        );
+        assert_eq!(reply.header("ratelimit-policy"), Some("\"3-per-60s\";q=3;w=60"));
+    }
+    let refused = example.get("/?tenant=acme").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    let wait = refused
+        .body
+        .strip_prefix("come back in ")
+        .and_then(|rest| rest.strip_suffix(" s\n"))
+        .expect("its own words");
+    assert_eq!(wait, refused.header("retry-after").expect("it is there"));
+    let wait: u64 = wait.parse().expect("a number");
+    assert!((50..=60).contains(&wait), "{wait}");
+    assert_eq!(example.get("/?a=b&tenant=umbrella").await.status, StatusCode::OK);
+    for path in ["/", "/?tenant=invented", "/?tenant="] {
+        let reply = example.get(path).await;
+        assert_eq!(
+            (reply.status, reply.body.as_str()),
+            (StatusCode::BAD_REQUEST, "who are you?\n")
+        );
+    }
+}
+
+#[tokio::test]
+async fn r38_hyper() {
+    let example = Example::run("hyper").await;
+    assert_eq!(example.statuses("/", 5).await, [200, 200, 200, 429, 429]);
+    let refused = example.get("/").await;
+    assert!((50..=60).contains(&refused.number("retry-after")));
+    assert!(
+        refused.body.starts_with("quota exceeded: retry after "),
+        "{}",
+        refused.body
+    );
+}
