@@ -20,7 +20,7 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 fn app() -> Router {
     // Nobody has verified the key at this point, so a client that invents keys gets a fresh count for each. Where
-    // that matters, verify the key in an outer layer first, or add a second layer with a limit per address.
+    // that matters, verify the key in an outer layer first, or add a limit per address in a layer outside this one.
     let key = key::Header::new(API_KEY).or(key::PeerIp);
     let quota = Quota::new(5, Duration::from_secs(10));
     Router::new()

@@ -1,9 +1,11 @@
 //! From charges to a decision.
 
 use std::any::Any;
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -31,6 +33,8 @@ pub(crate) struct Engine {
     pub(crate) deadline: Duration,
     /// Counts for [`FailurePolicy::Local`]; made when first needed.
     local: OnceLock<MemoryStore>,
+    /// Whether the last answer was none: each change is worth a line in the log.
+    degraded: AtomicBool,
 }
 
 impl Engine {
@@ -40,6 +44,7 @@ impl Engine {
             store: Arc::new(store),
             deadline: DEFAULT_DEADLINE,
             local: OnceLock::new(),
+            degraded: AtomicBool::new(false),
         }
     }
 
@@ -55,6 +60,7 @@ impl Engine {
             memory: self.memory.clone(),
             deadline,
             local: OnceLock::new(),
+            degraded: AtomicBool::new(false),
         }
     }
 
@@ -106,14 +112,46 @@ impl Engine {
         failures: &[FailurePolicy],
         answer: Result<Outcome, StoreError>,
     ) -> Decision {
+        let answer = answer.and_then(|outcome| {
+            if outcome.states.len() == charges.len() {
+                Ok(outcome)
+            } else {
+                Err(StoreError::new(StoreErrorKind::Protocol))
+            }
+        });
         let decision = match answer {
-            Ok(outcome) => Decision::new(charges, &outcome, Source::Store),
-            Err(_) => self.without_store(charges, failures),
+            Ok(outcome) => {
+                self.log_recovery();
+                Decision::new(charges, &outcome, Source::Store)
+            }
+            Err(error) => {
+                self.log_failure(&error, charges);
+                self.without_store(charges, failures)
+            }
         };
         if !decision.is_allowed() {
             log_denial(charges, &decision);
         }
         decision
+    }
+
+    #[cold]
+    fn log_failure(&self, error: &StoreError, charges: &[Charge<'_>]) {
+        if !self.degraded.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                error = error as &(dyn Error + 'static),
+                policy = charges
+                    .first()
+                    .map(|charge| tracing::field::display(charge.policy)),
+                "the store gives no answer: failure policies decide until it does"
+            );
+        }
+    }
+
+    fn log_recovery(&self) {
+        if self.degraded.load(Ordering::Relaxed) && self.degraded.swap(false, Ordering::Relaxed) {
+            tracing::info!("the store answers again");
+        }
     }
 
     /// Each policy answers by its own failure policy; the request passes if all let it.
@@ -145,15 +183,16 @@ impl Engine {
 
 #[cold]
 fn log_denial(charges: &[Charge<'_>], decision: &Decision) {
-    let Some(leading) = decision.leading() else {
-        tracing::debug!("denied: the store gave no answer");
-        return;
+    // Without an answer nothing leads, and the first policy stands for all.
+    let charge = match decision.leading() {
+        Some(leading) => charges.iter().find(|charge| charge.policy == leading.name()),
+        None => charges.first(),
     };
-    let key = charges.iter().find(|charge| charge.policy == leading.name());
     tracing::debug!(
-        policy = %leading.name(),
-        key = key.map(|charge| tracing::field::display(charge.key.fingerprint())),
+        policy = charge.map(|charge| tracing::field::display(charge.policy)),
+        key = charge.map(|charge| tracing::field::display(charge.key.fingerprint())),
         retry_after = ?decision.retry_after(),
+        degraded = decision.is_degraded(),
         "denied"
     );
 }

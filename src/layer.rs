@@ -99,7 +99,18 @@ impl<R> RateLimitLayer<R> {
     }
 
     /// What happens to requests without a key. [`MissingKey::Shared`] if not set.
+    ///
+    /// # Panics
+    ///
+    /// If the status of [`MissingKey::Reject`] is not an error (4xx or 5xx): a refusal must not look like success.
+    #[track_caller]
     pub fn missing_key(self, missing: MissingKey) -> Self {
+        if let MissingKey::Reject(status) = missing {
+            assert!(
+                status.is_client_error() || status.is_server_error(),
+                "a request without a key cannot be refused with {status}: use a status of 4xx or 5xx"
+            );
+        }
         self.set(|config| config.policy.missing = missing)
     }
 

@@ -58,6 +58,27 @@
 //!     .route("/login", post(login).layer(login_limit));
 //! ```
 //!
+//! # Several layers
+//!
+//! A limit by an unverified header needs one by address beside it, or a client that invents keys has no limit at all. Layers
+//! can be stacked; the outermost decides first, and the more binding decision's headers reach the client. What passed an
+//! outer layer is charged there, even if an inner one refuses. So the limit that hostile clients meet goes outside:
+//!
+//! ```
+//! use axum::Router;
+//! use axum::routing::get;
+//! use http::HeaderName;
+//! use tollgate::{MemoryStore, Quota, RateLimitLayer, key};
+//!
+//! let store = MemoryStore::new();
+//! let api_key = key::Header::new(HeaderName::from_static("x-api-key"));
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(RateLimitLayer::new(store.clone(), Quota::per_minute(60), api_key).name("key"))
+//!     // The layer added last is the outermost.
+//!     .layer(RateLimitLayer::new(store, Quota::per_minute(600), key::PeerIp).name("address"));
+//! ```
+//!
 //! # In a handler
 //!
 //! The decision is in the request's extensions, and with axum an extractor. A refused request never reaches the handler;
@@ -76,7 +97,7 @@
 //!
 //! [`RateLimit`] is a [`tower_service::Service`] around any service of `http` requests. hyper tells nobody who the
 //! peer is: put a [`key::PeerAddr`] into the request's extensions (`examples/hyper.rs`). Around a tonic server it
-//! answers with gRPC status 8 and a retry hint. Around a client, map the response's body to one that can be made empty
+//! answers with gRPC status 8 and a retry hint; the peer is found by a [`key::Address`] of tonic's `TcpConnectInfo`. Around a client, map the response's body to one that can be made empty
 //! first. Jobs, messages and all else that is no request: [`Limiter`].
 //!
 //! ```

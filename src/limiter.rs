@@ -10,7 +10,7 @@ use crate::failure::FailurePolicy;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Ask, Charge, Store, StoreError};
+use crate::store::{Ask, Charge, Store, StoreError, StoreErrorKind, StoreFuture};
 
 /// Limits anything that has a key: jobs, messages, calls to somebody else's API.
 ///
@@ -97,7 +97,8 @@ impl Limiter {
     }
 
     /// Waits until one unit fits, for at most `at_most`, and charges it. Returns the denial at once when the wait
-    /// would be longer. Those that wait for one key are not served in order.
+    /// would be longer. Those that wait for one key are not served in order. It
+    /// waits by tokio's timer, so it needs a tokio runtime.
     pub async fn wait(&self, key: impl Into<Key>, at_most: Duration) -> Decision {
         self.wait_cost(key, 1, at_most).await
     }
@@ -129,7 +130,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// If the store gives no answer.
+    /// If the store gives no answer within the deadline.
     pub async fn reset(&self, key: impl Into<Key>) -> Result<(), StoreError> {
         let key = key.into();
         let charges = [self.charge(&key, 1)];
@@ -137,7 +138,7 @@ impl Limiter {
             .engine
             .store
             .reset(&Ask::new(&charges).deadline(self.engine.deadline));
-        done.await
+        self.in_time(done).await
     }
 
     /// Gives back what an allowed check charged to `key`: exactly those units, as far as they still count. Takes the
@@ -147,7 +148,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// If the store gives no answer: whether the units were given back is then unknown.
+    /// If the store gives no answer within the deadline: whether the units were given back is then unknown.
     pub async fn give_back(&self, key: impl Into<Key>, decision: Decision) -> Result<(), StoreError> {
         let (true, Some(leading)) = (decision.is_charged(), decision.leading()) else {
             return Ok(());
@@ -156,7 +157,17 @@ impl Limiter {
         let charges = [Charge::new(&key, leading.name(), leading.quota()).cost(leading.cost())];
         let ask = Ask::new(&charges).deadline(self.engine.deadline);
         let done = self.engine.store.give_back(&ask, 1, decision.stamp());
-        done.await
+        self.in_time(done).await
+    }
+
+    /// The answer of the store, or a timeout when the deadline has passed.
+    async fn in_time(&self, answer: StoreFuture<()>) -> Result<(), StoreError> {
+        match answer.into_ready() {
+            Ok(answer) => answer,
+            Err(answer) => tokio::time::timeout(self.engine.deadline, answer)
+                .await
+                .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout))),
+        }
     }
 
     fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Charge<'a> {

@@ -27,7 +27,7 @@ pub enum RejectionKind {
     QuotaExceeded,
     /// The store gave no answer, and a policy refuses without one: status 503.
     StoreUnavailable,
-    /// The request has no key to count it by: the status is that of the key extractor.
+    /// The request has no key to count it by: the status is that of [`MissingKey::Reject`](crate::MissingKey::Reject).
     MissingKey,
 }
 
@@ -62,7 +62,8 @@ impl Rejection {
         self.kind
     }
 
-    /// The HTTP status to answer with: 429 for a used-up quota, 503 without a store, else the key extractor's.
+    /// The HTTP status to answer with: 429 for a used-up quota, 503 without a store, else that of
+    /// [`MissingKey::Reject`](crate::MissingKey::Reject).
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         self.status
@@ -86,6 +87,12 @@ impl Rejection {
     }
 }
 
+impl Rejection {
+    fn allows_nothing(&self) -> bool {
+        self.decision.as_ref().and_then(Decision::limit) == Some(0)
+    }
+}
+
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
@@ -99,6 +106,7 @@ impl fmt::Display for Rejection {
                 let plural = if secs == 1 { "" } else { "s" };
                 write!(f, ": retry after {secs} second{plural}")
             }
+            None if self.allows_nothing() => f.write_str(": the limit is 0"),
             None if self.kind == RejectionKind::QuotaExceeded => f.write_str(
                 ": the request costs more than the limit allows at once, so waiting does not help",
             ),

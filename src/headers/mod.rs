@@ -39,7 +39,8 @@ use crate::rejection::Rejection;
 /// limits a request, or nothing is known of its counters.
 ///
 /// Stacked layers agree on one decision: the fields of an inner layer stay if it refused the request, if fewer
-/// requests remain by them, or as many and the reset is later. Else all of them are replaced.
+/// requests remain by them, or as many and the reset is later. Else all of them are replaced. A 429 of the service's
+/// own, from which no more can be told, stays as it is too.
 ///
 /// ```
 /// use tollgate::{Draft, Headers};
@@ -80,16 +81,21 @@ impl Headers {
         }
     }
 
-    /// Writes `X-RateLimit-Reset` as seconds since the Unix epoch, by the store's clock. Seconds from now, if not
-    /// set; those need no clock that is right on the client.
-    pub const fn reset_as_epoch(mut self) -> Self {
-        self.x_ratelimit = Some(Reset::Epoch);
-        self
+    /// Writes `X-RateLimit-Reset`, if that family is written, as seconds since the Unix epoch, by the store's clock.
+    /// Seconds from now, if not set; those need no clock that is right on the client.
+    pub const fn reset_as_epoch(self) -> Self {
+        self.reset(Reset::Epoch)
     }
 
     /// Leaves `X-RateLimit-Reset` out.
-    pub const fn without_reset(mut self) -> Self {
-        self.x_ratelimit = Some(Reset::None);
+    pub const fn without_reset(self) -> Self {
+        self.reset(Reset::None)
+    }
+
+    const fn reset(mut self, reset: Reset) -> Self {
+        if self.x_ratelimit.is_some() {
+            self.x_ratelimit = Some(reset);
+        }
         self
     }
 

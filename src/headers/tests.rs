@@ -279,3 +279,13 @@ fn b25_the_epoch_reset_is_constant_within_a_fixed_window() {
     }
     assert_eq!(resets, BTreeSet::from(["1800000060".to_owned()]));
 }
+
+#[test]
+fn the_reset_of_a_family_that_is_not_written_switches_nothing_on() {
+    for headers in [Headers::none().without_reset(), Headers::none().reset_as_epoch()] {
+        assert_eq!(headers, Headers::none());
+    }
+    let ietf = Headers::from(Draft::V8);
+    assert_eq!(ietf.without_reset().names(), ietf.names());
+    assert_eq!(Headers::x_ratelimit().without_reset().names().len(), 3);
+}

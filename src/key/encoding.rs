@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use smallvec::SmallVec;
 
 /// Room for a key or a part of one; shorter ones do not allocate.
@@ -64,17 +66,9 @@ impl fmt::Write for Escape<'_> {
 
 /// 128 bits in the URL-safe alphabet of RFC 4648 section 5, without padding.
 pub(super) fn base64url(bits: [u8; 16]) -> [u8; 22] {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let digit = |bits: u32, shift: u32| ALPHABET[((bits >> shift) & 63) as usize];
     let mut digits = [0; 22];
-    let (groups, last) = bits.split_at(15);
-    for (group, out) in groups.chunks_exact(3).zip(digits.chunks_exact_mut(4)) {
-        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
-        out.copy_from_slice(&[digit(bits, 18), digit(bits, 12), digit(bits, 6), digit(bits, 0)]);
-    }
-    // The last byte takes two digits, the second of them two bits and four zeros.
-    let bits = u32::from(last[0]);
-    digits[20..].copy_from_slice(&[digit(bits, 2), digit(bits << 4, 0)]);
+    let written = URL_SAFE_NO_PAD.encode_slice(bits, &mut digits);
+    debug_assert_eq!(written, Ok(22), "16 bytes are 22 digits");
     digits
 }
 

@@ -12,7 +12,7 @@ use super::subject::Key;
 
 /// Makes keys of requests.
 ///
-/// Closures are extractors: `|parts: &Parts| Some("alice".to_owned())`, with any value that is `Into<Key>`.
+/// Closures are extractors: `|parts: &Parts| Some("alice".to_owned())`, with any owned value that is `Into<Key>`.
 /// So are tuples of two to six extractors (all of them must make their part) and an `Arc` of one.
 ///
 /// An extractor of your own adds parts to the key:
@@ -34,6 +34,11 @@ use super::subject::Key;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` makes no key of a request",
+    note = "use an extractor of `tollgate::key`, such as `key::PeerIp`, a tuple of them, or a closure \
+            `|request: &http::request::Parts| Some(..)` that returns an owned value that is `Into<Key>`"
+)]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// Adds this extractor's parts of the request's key.
     ///

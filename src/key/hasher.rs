@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 use super::encoding::base64url;
 
-/// Hashes the parts of keys that must not be readable in a store: 128 bits of BLAKE3.
+/// Hashes the parts of keys that must not be readable in a store, to 128 bits: of BLAKE3, or
+/// [in process](Self::in_process) of SipHash-1-3.
 ///
 /// The default has no secret. It shortens values and keeps them out of sight, but whoever reads the store can
 /// try all IPv4 addresses in minutes and so find who is behind a hash. With a secret, that needs the secret

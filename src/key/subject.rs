@@ -13,8 +13,7 @@ use super::hasher::KeyHasher;
 ///
 /// - letters, digits and `- _ . / : @ + *` stand for themselves; every other byte is `%XX`, so braces, spaces
 ///   and control bytes never reach a store;
-/// - a value over 64 bytes, or one that must not be readable, is `~` and 128 bits of BLAKE3 (see
-///   [`KeyHasher`]);
+/// - a value over 64 bytes, or one that must not be readable, is `~` and a hash of 128 bits (see [`KeyHasher`]);
 /// - a key that would exceed 256 bytes is hashed as a whole.
 ///
 /// Keys up to 64 bytes do not allocate. `Debug` and [`fingerprint`](Self::fingerprint) show a hash, never the
@@ -129,16 +128,28 @@ impl From<&[u8]> for Key {
     }
 }
 
-impl From<u64> for Key {
-    fn from(value: u64) -> Self {
-        use fmt::Write as _;
-
-        let mut encoded = Buffer::from_slice(b"key=");
-        // A buffer takes everything.
-        let _ = write!(Escape(&mut encoded), "{value}");
-        Self(encoded)
+impl From<Vec<u8>> for Key {
+    fn from(value: Vec<u8>) -> Self {
+        Self::bare(&value)
     }
 }
+
+macro_rules! from_numbers {
+    ($($number:ty)*) => {
+        $(impl From<$number> for Key {
+            fn from(value: $number) -> Self {
+                use fmt::Write as _;
+
+                let mut encoded = Buffer::from_slice(b"key=");
+                // A buffer takes everything.
+                let _ = write!(Escape(&mut encoded), "{value}");
+                Self(encoded)
+            }
+        })*
+    };
+}
+
+from_numbers!(i32 i64 u32 u64 u128);
 
 impl From<&Self> for Key {
     fn from(key: &Self) -> Self {

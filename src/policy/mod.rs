@@ -72,7 +72,10 @@ impl Policy {
                 match self.missing {
                     MissingKey::Shared => KeyBuilder::new(hasher).finish(),
                     MissingKey::Skip => return Ok(None),
-                    MissingKey::Reject(status) => return Err(status),
+                    MissingKey::Reject(status) => {
+                        tracing::debug!(policy = %self.name, %status, hint = missing.hint(), "refused: no key");
+                        return Err(status);
+                    }
                 }
             }
         };

@@ -54,7 +54,10 @@ impl PolicyName {
 
     #[track_caller]
     pub(crate) fn expect(name: impl TryInto<Self, Error: fmt::Display>) -> Self {
-        name.try_into().unwrap_or_else(|error| panic!("{error}"))
+        match name.try_into() {
+            Ok(name) => name,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// The name's text.

@@ -16,7 +16,7 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 ///
 /// | request | response |
 /// |---|---|
-/// | gRPC, gRPC-Web ([`is_grpc`](super::is_grpc)) | HTTP 200 and no body, `grpc-status` 8 (used up), 14 (no store), or for a missing key 16, 7, 3 or 13 by its HTTP status; with `grpc-message`, `grpc-retry-pushback-ms` (-1: never) and a `RetryInfo` in `grpc-status-details-bin` |
+/// | gRPC, gRPC-Web ([`is_grpc`](super::is_grpc)) | HTTP 200 and no body, `grpc-status` 8 (used up), 14 (no store), or for a missing key by its HTTP status: 16 (401), 7 (403), 8 (429), 14 (502 to 504), 13 (other 5xx), else 3; with `grpc-message`, `grpc-retry-pushback-ms` (-1: never) and a `RetryInfo` in `grpc-status-details-bin` |
 /// | `Accept` prefers JSON to `text/plain` | [the rejection's status](Rejection::status), `application/problem+json` (RFC 9457) with type, title, status, detail and `violated-policies` |
 /// | other | the same status, a line of `text/plain` |
 ///
@@ -24,7 +24,27 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 /// clients that may pass (RFC 6585, section 4). Nothing that the client sent is in them, and no key.
 ///
 /// The body is filled if its type is axum's `Body` (feature `axum`), `Full<Bytes>` of http-body-util, `Bytes`,
-/// `Vec<u8>` or `String`; of any other type it is the [`Default`], and there is no content type.
+/// `Vec<u8>` or `String`; of any other type, such as a `BoxBody`, it is the [`Default`], and there is no content type.
+/// To fill such a body, build the response in a closure and box what it holds:
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::Response;
+/// use http::request::Parts;
+/// use http_body_util::combinators::BoxBody;
+/// use http_body_util::{BodyExt, Full};
+/// use tollgate::{DefaultResponse, Rejection, ResponseForRejection};
+///
+/// type Body = BoxBody<Bytes, std::convert::Infallible>;
+///
+/// let boxed = |rejection: &Rejection, request: &Parts| -> Response<Body> {
+///     let response: Response<Full<Bytes>> = DefaultResponse::new().response(rejection, request);
+///     response.map(|body| body.boxed())
+/// };
+/// // RateLimitLayer::new(..).with_rejection_response(boxed)
+/// # fn takes<B>(_: impl ResponseForRejection<B>) {}
+/// # takes(boxed);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct DefaultResponse;

@@ -30,6 +30,8 @@ impl Code {
             RejectionKind::MissingKey => match rejection.status().as_u16() {
                 401 => Self::Unauthenticated,
                 403 => Self::PermissionDenied,
+                429 => Self::ResourceExhausted,
+                502..=504 => Self::Unavailable,
                 500.. => Self::Internal,
                 _ => Self::InvalidArgument,
             },
@@ -192,8 +194,9 @@ mod tests {
             (401, "16"),
             (403, "7"),
             (422, "3"),
+            (429, "8"),
             (500, "13"),
-            (503, "13"),
+            (503, "14"),
         ] {
             let status = StatusCode::from_u16(status).expect("a status");
             let response = refused(&Rejection::missing_key(status));

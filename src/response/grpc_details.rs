@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+
 use super::grpc::Code;
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
@@ -25,7 +28,7 @@ pub(super) fn retry_info(code: Code, message: &str, retry: Duration) -> String {
     int(&mut status, 1, code as u64);
     bytes(&mut status, 2, message.as_bytes());
     bytes(&mut status, 3, &any);
-    base64(&status)
+    STANDARD_NO_PAD.encode(&status)
 }
 
 /// A field of a number; 0 is the default and not sent.
@@ -51,39 +54,9 @@ fn varint(message: &mut Vec<u8>, mut value: u64) {
     message.push(value as u8);
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group = (0..3).fold(0, |group, i| {
-            group << 8 | usize::from(chunk.get(i).copied().unwrap_or(0))
-        });
-        for digit in 0..=chunk.len() {
-            text.push(ALPHABET[group >> (18 - 6 * digit) & 63].into());
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_that_of_rfc_4648_without_padding() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg"),
-            ("fo", "Zm8"),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg"),
-            ("fooba", "Zm9vYmE"),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64(&[0xFB, 0xFF, 0xFE]), "+//+");
-    }
 
     #[test]
     fn varints_are_those_of_protobuf() {
@@ -103,6 +76,6 @@ mod tests {
             b"\x12\x0a\x0a\x08\x08\x01\x10\x80\xca\xb5\xee\x01",
         ]
         .concat();
-        assert_eq!(details, base64(&expected));
+        assert_eq!(details, STANDARD_NO_PAD.encode(&expected));
     }
 }

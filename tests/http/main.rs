@@ -15,6 +15,7 @@ mod grpc;
 mod headers;
 mod hyper;
 mod keys;
+mod logs;
 mod refusals;
 mod stacked;
 mod support;

@@ -26,6 +26,19 @@ use crate::key::{KeyBuilder, KeyExtractor, Missing};
 /// let client = key::Address::new(|parts: &Parts| parts.extensions.get::<RealIp>().map(|ip| ip.0));
 /// # let _ = client;
 /// ```
+///
+/// The peer of a tonic server:
+///
+/// ```
+/// use http::request::Parts;
+/// use tollgate::key;
+/// use tonic::transport::server::TcpConnectInfo;
+///
+/// let peer = key::Address::new(|request: &Parts| {
+///     Some(request.extensions.get::<TcpConnectInfo>()?.remote_addr()?.ip())
+/// });
+/// # let _ = peer;
+/// ```
 #[derive(Clone)]
 pub struct Address {
     find: Arc<Find>,

@@ -33,7 +33,8 @@ pub struct PeerAddr(pub SocketAddr);
 ///
 /// The address comes from [`PeerAddr`], else, with the feature `axum`, from axum's `ConnectInfo<SocketAddr>`,
 /// which `into_make_service_with_connect_info::<SocketAddr>()` provides, or from
-/// `MockConnectInfo<SocketAddr>` in tests. Without any of them the request has no key.
+/// `MockConnectInfo<SocketAddr>` in tests. Without any of them the request has no key. A tonic server tells
+/// addresses in its own way: see [`Address`](super::Address).
 ///
 /// ```
 /// use tollgate::key::{self, KeyExtractor};
@@ -110,13 +111,15 @@ impl KeyExtractor for PeerNetwork {
 pub(super) const NO_PEER: Missing = Missing::new(
     "the peer's address is unknown: serve the router with \
      `into_make_service_with_connect_info::<SocketAddr>()`; when serving with hyper, insert \
-     `tollgate::key::PeerAddr` into the request's extensions",
+     `tollgate::key::PeerAddr` into the request's extensions; with tonic, use `tollgate::key::Address` with its \
+     `TcpConnectInfo`",
 );
 
 #[cfg(not(feature = "axum"))]
 pub(super) const NO_PEER: Missing = Missing::new(
     "the peer's address is unknown: insert `tollgate::key::PeerAddr` into the request's extensions where the \
-     connection is accepted (tollgate's feature `axum` reads axum's `ConnectInfo`)",
+     connection is accepted; with tonic, use `tollgate::key::Address` with its `TcpConnectInfo` (tollgate's \
+     feature `axum` reads axum's `ConnectInfo`)",
 );
 
 pub(super) fn peer_ip(extensions: &Extensions) -> Option<IpAddr> {
