@@ -434,6 +434,24 @@ fn c10_a_counter_that_is_ahead_takes_no_other_along() {
     }
 }
 
+/// What has run empty is as good as dropped, also where the clock steps back over the edge of a window.
+#[test]
+fn c11_an_empty_counter_answers_as_a_new_one_after_a_step_back() {
+    for rule in RULES {
+        let charge = unit("k", Terms::new(rule, 10, MINUTE));
+        let (used, fresh) = (Embedded::new(), Embedded::new());
+        // 0.2 s into a window of any of the kinds.
+        let left = used.acquire(charge).states[0].reset_after.as_micros() as i128;
+        used.reset(charge);
+        used.advance(left + SECOND / 5);
+        let taken = used.acquire(charge);
+        used.give_back(&[charge], 1, taken.stamp);
+        used.clock.set(used.clock.now() - Duration::from_millis(400));
+        fresh.clock.set(used.clock.now());
+        assert_eq!(used.acquire(charge), fresh.acquire(charge), "{rule:?}");
+    }
+}
+
 /// 8 threads ask for the same two counters, half of them in the other order.
 #[test]
 fn c5_asks_in_opposite_order_do_not_wait_for_each_other() {
