@@ -411,6 +411,36 @@ fn c1_what_is_settled_up_counts_against_later_asks() {
     }
 }
 
+/// What a state cannot count is not given back either.
+#[test]
+fn c1_a_refund_from_a_full_state_frees_nothing() {
+    let most = i128::from(MAX_UNITS);
+    for (rule, limit) in [
+        (Rule::Log, 4_096),
+        (Rule::Slots(64), most),
+        (Rule::Counter, most),
+        (Rule::Fixed(0), most),
+    ] {
+        let embedded = Embedded::new();
+        let charge = unit("k", Terms::new(rule, limit, MINUTE));
+        assert!(embedded.takes(charge.of(limit)));
+        embedded.advance(SECOND);
+        // Twice what the limit is, then more than that in one ask.
+        for settled in [charge.of(limit), charge.of(most + 2)] {
+            let outcome = embedded.charge(settled);
+            embedded.give_back(&[charge.of(limit)], 1, outcome.stamp);
+            assert_eq!(embedded.remaining(charge), 0, "{rule:?} after {}", settled.cost);
+        }
+        embedded.reset(charge);
+        let outcome = embedded.charge(charge.of(most + 2));
+        embedded.give_back(&[charge.of(most + 1)], 1, outcome.stamp);
+        assert!(
+            i128::from(embedded.remaining(charge)) < limit,
+            "{rule:?} keeps a unit"
+        );
+    }
+}
+
 /// Another counter of the ask, which is an hour ahead after a step back of the clock, makes no other forget.
 #[test]
 fn c10_a_counter_that_is_ahead_takes_no_other_along() {
