@@ -174,7 +174,7 @@ pub(crate) trait Counting {
     fn after(&mut self, terms: &Terms, now: u64, (stamp, units): (u64, u64), cost: u64) -> After {
         if units > 0 {
             let stamp = stamp.min(self.tail(terms).max(self.latest(terms, now)));
-            self.charge(terms, now, stamp, units.min(MOST_UNITS));
+            self.charge(terms, now, stamp, units.min(2 * MOST_UNITS));
         }
         After {
             free: self.free(terms, now),

@@ -411,6 +411,36 @@ fn c1_what_is_settled_up_counts_against_later_asks() {
     }
 }
 
+/// What a state cannot count is not given back either.
+#[test]
+fn c1_a_refund_from_a_full_state_frees_nothing() {
+    let most = i128::from(MAX_UNITS);
+    for (rule, limit) in [
+        (Rule::Log, 4_096),
+        (Rule::Slots(64), most),
+        (Rule::Counter, most),
+        (Rule::Fixed(0), most),
+    ] {
+        let embedded = Embedded::new();
+        let charge = unit("k", Terms::new(rule, limit, MINUTE));
+        assert!(embedded.takes(charge.of(limit)));
+        embedded.advance(SECOND);
+        // Twice what the limit is, then more than that in one ask.
+        for settled in [charge.of(limit), charge.of(most + 2)] {
+            let outcome = embedded.charge(settled);
+            embedded.give_back(&[charge.of(limit)], 1, outcome.stamp);
+            assert_eq!(embedded.remaining(charge), 0, "{rule:?} after {}", settled.cost);
+        }
+        embedded.reset(charge);
+        let outcome = embedded.charge(charge.of(most + 2));
+        embedded.give_back(&[charge.of(most + 1)], 1, outcome.stamp);
+        assert!(
+            i128::from(embedded.remaining(charge)) < limit,
+            "{rule:?} keeps a unit"
+        );
+    }
+}
+
 /// Another counter of the ask, which is an hour ahead after a step back of the clock, makes no other forget.
 #[test]
 fn c10_a_counter_that_is_ahead_takes_no_other_along() {
@@ -431,6 +461,24 @@ fn c10_a_counter_that_is_ahead_takes_no_other_along() {
         assert_eq!(admitted, 10, "{rule:?}");
         let retry = after(&embedded.acquire(second));
         assert!(retry <= 4 * SECOND, "{rule:?}: {retry} µs");
+    }
+}
+
+/// What has run empty is as good as dropped, also where the clock steps back over the edge of a window.
+#[test]
+fn c11_an_empty_counter_answers_as_a_new_one_after_a_step_back() {
+    for rule in RULES {
+        let charge = unit("k", Terms::new(rule, 10, MINUTE));
+        let (used, fresh) = (Embedded::new(), Embedded::new());
+        // 0.2 s into a window of any of the kinds.
+        let left = used.acquire(charge).states[0].reset_after.as_micros() as i128;
+        used.reset(charge);
+        used.advance(left + SECOND / 5);
+        let taken = used.acquire(charge);
+        used.give_back(&[charge], 1, taken.stamp);
+        used.clock.set(used.clock.now() - Duration::from_millis(400));
+        fresh.clock.set(used.clock.now());
+        assert_eq!(used.acquire(charge), fresh.acquire(charge), "{rule:?}");
     }
 }
 

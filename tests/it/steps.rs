@@ -63,6 +63,18 @@ pub(crate) struct Part {
     shadow: bool,
 }
 
+impl Part {
+    /// Units of the first counter.
+    pub(crate) fn units(units: u64) -> Self {
+        Self {
+            counter: 0,
+            terms: 0,
+            cost: Cost::Units(units),
+            shadow: false,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
     Units(u64),

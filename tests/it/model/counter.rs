@@ -194,7 +194,7 @@ impl Counter {
             return;
         }
         let stamp = stamp.min(self.newest(terms).max(self.latest(terms, now)));
-        let units = units.min(i128::from(MAX_UNITS) + 1);
+        let units = units.min(2 * (i128::from(MAX_UNITS) + 1));
         let most = Self::most(terms.rule);
         match terms.rule {
             Rule::Log => {
