@@ -34,7 +34,7 @@ impl Default for Kind {
 impl Clock {
     /// A clock that calls `since_epoch` for the time since the Unix epoch. It may stand still and step either
     /// way: a forward step admits at most one extra limit, and after a backward step nobody is held longer than
-    /// two windows.
+    /// two windows (in slots, two windows and two slots), and the smaller of one window and one second.
     ///
     /// ```
     /// use std::time::Duration;

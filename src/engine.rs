@@ -37,6 +37,22 @@ pub(crate) struct Engine {
     degraded: AtomicBool,
 }
 
+/// Whether an ask is charged, or only answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    Charge,
+    Peek,
+}
+
+impl Act {
+    fn ask(self, store: &dyn Store, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        match self {
+            Self::Charge => store.acquire(ask),
+            Self::Peek => store.peek(ask),
+        }
+    }
+}
+
 impl Engine {
     pub(crate) fn new(store: impl Store) -> Self {
         Self {
@@ -76,25 +92,23 @@ impl Engine {
             }
             return Decided::Now(decision);
         }
-        self.run(charges, failures, |ask| self.store.acquire(ask))
+        self.run(charges, failures, Act::Charge)
     }
 
     /// What [`decide`](Self::decide) would answer, charging nothing.
     pub(crate) fn peek(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
-        self.run(charges, failures, |ask| self.store.peek(ask))
+        self.run(charges, failures, Act::Peek)
     }
 
-    fn run(
-        self: &Arc<Self>,
-        charges: &[Charge<'_>],
-        failures: &[FailurePolicy],
-        ask_store: impl FnOnce(&Ask<'_>) -> StoreFuture<Outcome>,
-    ) -> Decided {
+    fn run(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy], act: Act) -> Decided {
         if charges.iter().all(|charge| charge.quota.is_unlimited()) {
             return Decided::Now(Decision::exempt());
         }
-        match ask_store(&Ask::new(charges).deadline(self.deadline)).into_ready() {
-            Ok(answer) => Decided::Now(self.conclude(charges, failures, answer)),
+        match act
+            .ask(&*self.store, &Ask::new(charges).deadline(self.deadline))
+            .into_ready()
+        {
+            Ok(answer) => Decided::Now(self.conclude(charges, failures, act, answer)),
             Err(answer) => Decided::Later(Deciding {
                 answer,
                 engine: Arc::clone(self),
@@ -102,6 +116,7 @@ impl Engine {
                 timer: None,
                 charges: charges.iter().map(OwnedCharge::from).collect(),
                 failures: SmallVec::from_slice(failures),
+                act,
             }),
         }
     }
@@ -110,6 +125,7 @@ impl Engine {
         &self,
         charges: &[Charge<'_>],
         failures: &[FailurePolicy],
+        act: Act,
         answer: Result<Outcome, StoreError>,
     ) -> Decision {
         let answer = answer.and_then(|outcome| {
@@ -126,10 +142,10 @@ impl Engine {
             }
             Err(error) => {
                 self.log_failure(&error, charges);
-                self.without_store(charges, failures)
+                self.without_store(charges, failures, act)
             }
         };
-        if !decision.is_allowed() {
+        if act == Act::Charge && !decision.is_allowed() {
             log_denial(charges, &decision);
         }
         decision
@@ -155,7 +171,7 @@ impl Engine {
     }
 
     /// Each policy answers by its own failure policy; the request passes if all let it.
-    fn without_store(&self, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decision {
+    fn without_store(&self, charges: &[Charge<'_>], failures: &[FailurePolicy], act: Act) -> Decision {
         let each = || charges.iter().zip(failures);
         if each().any(|(charge, failure)| *failure == FailurePolicy::Deny && charge.mode == Mode::Enforce) {
             return Decision::degraded(Verdict::Unavailable);
@@ -173,7 +189,7 @@ impl Engine {
             return Decision::degraded(Verdict::Allowed);
         }
         let local = self.local.get_or_init(MemoryStore::new);
-        match local.acquire(&Ask::new(&shares)).into_ready() {
+        match act.ask(local, &Ask::new(&shares)).into_ready() {
             Ok(Ok(outcome)) => Decision::new(&shares, &outcome, Source::Fallback),
             // A memory store answers at once and never fails.
             Ok(Err(_)) | Err(_) => Decision::degraded(Verdict::Allowed),
@@ -245,6 +261,7 @@ pub(crate) struct Deciding {
     timer: Option<Pin<Box<Sleep>>>,
     charges: SmallVec<[OwnedCharge; 1]>,
     failures: SmallVec<[FailurePolicy; 1]>,
+    act: Act,
 }
 
 impl Future for Deciding {
@@ -262,7 +279,7 @@ impl Future for Deciding {
             }
         };
         let charges: SmallVec<[Charge<'_>; 1]> = self.charges.iter().map(OwnedCharge::borrow).collect();
-        Poll::Ready(self.engine.conclude(&charges, &self.failures, answer))
+        Poll::Ready(self.engine.conclude(&charges, &self.failures, self.act, answer))
     }
 }
 

@@ -135,6 +135,8 @@
 //! | `serde` | no | `Serialize` and `Deserialize` for [`Quota`] and [`Rate`], as text: `"100/minute"` |
 //! | `test-util` | no | a clock that tests move by hand, and the conformance suite for stores |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod algorithm;
 mod clock;
 mod decision;

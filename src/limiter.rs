@@ -97,8 +97,9 @@ impl Limiter {
     }
 
     /// Waits until one unit fits, for at most `at_most`, and charges it. Returns the denial at once when the wait
-    /// would be longer. Those that wait for one key are not served in order. It
-    /// waits by tokio's timer, so it needs a tokio runtime.
+    /// would be longer. A store that does not answer can add one deadline.
+    ///
+    /// Those that wait for one key are not served in order. Waiting needs a tokio runtime with its timer.
     pub async fn wait(&self, key: impl Into<Key>, at_most: Duration) -> Decision {
         self.wait_cost(key, 1, at_most).await
     }
@@ -111,7 +112,10 @@ impl Limiter {
             let decision = self.check_cost(&key, cost).await;
             let left = at_most.saturating_sub(start.elapsed());
             match decision.retry_after() {
-                Some(wait) if wait <= left => tokio::time::sleep(wait).await,
+                // No timer is finer than a millisecond, and no store makes this spin.
+                Some(wait) if wait <= left && !left.is_zero() => {
+                    tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
+                }
                 _ => return decision,
             }
         }

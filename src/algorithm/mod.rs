@@ -111,7 +111,8 @@ pub(crate) enum State {
 /// First [`repair`](Self::repair), then questions, then at most one change, all with the same `now`.
 pub(crate) trait Counting {
     /// Drops what has left the window and clamps what another clock wrote: times more than the slack ahead of
-    /// `now`. No answer changes, but that nobody is held longer than two windows by another clock.
+    /// `now`. No answer changes, but that nobody is held longer than two windows by another clock (in slots, two
+    /// windows and two slots), and the slack.
     fn repair(&mut self, terms: &Terms, now: u64);
 
     /// Units that may be charged at `now`.
@@ -185,7 +186,7 @@ pub(crate) trait Counting {
 }
 
 /// A counter before a charge.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     /// Units that fit.
     pub(crate) free: u64,
@@ -193,6 +194,15 @@ pub(crate) struct Before {
     pub(crate) tail: u64,
     /// The latest time that may stamp a charge, unless the tail is later.
     pub(crate) latest: u64,
+}
+
+impl Before {
+    /// Where there is no room for a counter: nothing fits, and it has no say in when others are charged.
+    pub(crate) const NOWHERE: Self = Self {
+        free: 0,
+        tail: 0,
+        latest: u64::MAX,
+    };
 }
 
 /// A counter after a charge.

@@ -19,6 +19,7 @@ pub struct Decision {
     verdict: Verdict,
     source: Source,
     lead: Option<u16>,
+    charged: bool,
     now: Stamp,
     stamp: Stamp,
     policies: SmallVec<[PolicyDecision; 1]>,
@@ -55,6 +56,7 @@ impl Decision {
             verdict: Verdict::Allowed,
             source: Source::Exempt,
             lead: None,
+            charged: false,
             now: Stamp::from_micros(0),
             stamp: Stamp::from_micros(0),
             policies: SmallVec::new_const(),
@@ -81,6 +83,7 @@ impl Decision {
             },
             source,
             lead: None,
+            charged: source == Source::Store && outcome.states.iter().any(|state| state.charged > 0),
             now: outcome.now,
             stamp: outcome.stamp,
             policies: SmallVec::new(),
@@ -109,6 +112,7 @@ impl Decision {
             },
             source: Source::Store,
             lead: Some(0),
+            charged: outcome.granted,
             now: outcome.now,
             stamp: outcome.stamp,
             policies: SmallVec::from_buf([policy]),
@@ -219,9 +223,9 @@ impl Decision {
         }
     }
 
-    /// Whether the store charged the request, so that the charge can be given back.
+    /// Whether the store charged the request, so that the charge can be given back. It did not if it was only asked.
     pub(crate) const fn is_charged(&self) -> bool {
-        self.is_allowed() && matches!(self.source, Source::Store)
+        self.charged
     }
 
     /// The store's time of the decision.

@@ -19,7 +19,7 @@ pub enum Algorithm {
     /// One counter per window.
     FixedWindow,
     /// A bucket that holds a burst and refills at a steady rate (GCRA is the same limiter, seen from the
-    /// other side).
+    /// other side). It never owes more than its burst: units settled beyond that are forgotten.
     TokenBucket,
 }
 

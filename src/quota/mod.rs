@@ -301,6 +301,34 @@ impl Quota {
         }
     }
 
+    /// The rate at which a bucket refills. `None` for other algorithms.
+    #[must_use]
+    pub const fn rate(&self) -> Option<Rate> {
+        match self.kind {
+            Kind::Bucket { .. } => Some(Rate::unchecked(self.limit, self.window)),
+            _ => None,
+        }
+    }
+
+    /// In how many slots a sliding window is counted. `None` for an exact log, and for other algorithms.
+    #[must_use]
+    pub const fn slot_count(&self) -> Option<u16> {
+        match self.layout() {
+            Some(Layout::Slots(slots)) => Some(slots),
+            _ => None,
+        }
+    }
+
+    /// Where fixed windows begin: so long after multiples of the window since the UTC epoch. `None` for other
+    /// algorithms, and if each key's windows begin at an offset of its own.
+    #[must_use]
+    pub const fn window_offset(&self) -> Option<Duration> {
+        match self.kind {
+            Kind::Fixed(Phase::Utc(offset)) => Some(Duration::from_micros(offset)),
+            _ => None,
+        }
+    }
+
     /// Whether nothing is counted.
     #[must_use]
     #[inline]
@@ -308,9 +336,8 @@ impl Quota {
         matches!(self.kind, Kind::Unlimited)
     }
 
-    /// The same quota with another limit (a bucket: another burst at a rate changed in proportion is not
-    /// implied, so its rate takes the same share), at least one unit unless it was 0. What one of `parts`
-    /// equal instances may admit alone.
+    /// What each of `parts` equal instances may admit by itself: an equal part of limit, rate and burst, but at
+    /// least one unit of what was not 0.
     pub(crate) const fn share(mut self, parts: u64) -> Self {
         self.limit = divided(self.limit, parts);
         if let Kind::Bucket { burst } = self.kind {

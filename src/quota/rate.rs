@@ -88,6 +88,22 @@ impl Rate {
         }
     }
 
+    pub(super) const fn unchecked(units: u64, window: u64) -> Self {
+        Self { units, window }
+    }
+
+    /// The time that the units are stated for.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        Duration::from_micros(self.window)
+    }
+
+    /// Units per window.
+    #[must_use]
+    pub const fn units_per_window(&self) -> u64 {
+        self.units
+    }
+
     pub(super) const fn units(self) -> u64 {
         self.units
     }

@@ -54,6 +54,8 @@ fn refuses_what_is_no_quota_and_says_why() {
         ("10/s fixed", "comes `window`"),
         ("10/s sometimes", "after its end"),
         ("10/s; drop", "after its end"),
+        ("10/s fixed window offset 18446744073709551615d", "too long"),
+        ("10/18446744073709551615d", "too long"),
         ("1/366d burst 4294967296", "35 years"),
         ("10 per münute", "unit of time"),
     ] {
@@ -79,7 +81,7 @@ fn names_a_policy_in_words() {
         ),
         (
             Quota::per_day(9).fixed_window_offset(Duration::from_secs(3_600)),
-            "9-per-86400s-fixed-window-offset-hour",
+            "9-per-86400s-fixed-window-offset-3600000000us",
         ),
     ] {
         assert_eq!(quota.slug(), slug);
@@ -93,4 +95,35 @@ fn r10_debug_says_the_rate_in_plain_words() {
         "Quota(4000 per second)"
     );
     assert_eq!(format!("{:?}", Rate::per_minute(3)), "Rate(3 per minute)");
+}
+
+#[test]
+fn every_default_name_is_a_name() {
+    let window = Duration::from_secs(366 * 86_400);
+    let longest = [
+        Quota::new(1 << 32, window).fixed_window_offset(window - Duration::from_micros(1)),
+        Quota::new(1 << 32, Duration::from_micros(1_000_001)).fixed_window_per_key(),
+        Quota::token_bucket(Rate::new(1 << 32, window), 1 << 32),
+    ];
+    for quota in longest {
+        assert!(crate::PolicyName::new(quota.slug()).is_ok(), "{}", quota.slug());
+    }
+}
+
+#[test]
+fn a_store_can_tell_all_quotas_apart() {
+    let minute = Quota::per_minute(10);
+    let bucket = Quota::token_bucket(Rate::per_minute(7), 10);
+    assert_eq!(bucket.rate(), Some(Rate::per_minute(7)));
+    assert_eq!(bucket.rate().map(|rate| rate.units_per_window()), Some(7));
+    assert_eq!(minute.rate(), None);
+    assert_eq!(
+        (minute.slot_count(), minute.slots(9).slot_count()),
+        (None, Some(9))
+    );
+    assert_eq!(Quota::per_minute(4_097).slot_count(), Some(64));
+    let offset = Duration::from_secs(7);
+    assert_eq!(minute.fixed_window_offset(offset).window_offset(), Some(offset));
+    assert_eq!(minute.fixed_window().window_offset(), Some(Duration::ZERO));
+    assert_eq!(minute.fixed_window_per_key().window_offset(), None);
 }

@@ -69,10 +69,14 @@ impl Quota {
             window => format!("{window}us"),
         };
         let words = format!("{} per {window}", self.limit);
-        let algorithm = self.to_string();
-        let algorithm = algorithm
-            .strip_prefix(&format!("{} per {}", self.limit, Span(self.window)))
-            .unwrap_or_default();
+        let algorithm = match self.kind {
+            Kind::Fixed(Phase::Utc(offset @ 1..)) => format!(" fixed window offset {offset}us"),
+            _ => {
+                let text = self.to_string();
+                let start = format!("{} per {}", self.limit, Span(self.window));
+                text.strip_prefix(&start).unwrap_or_default().to_owned()
+            }
+        };
         format!("{words}{algorithm}").replace(' ', "-")
     }
 }
@@ -236,7 +240,9 @@ impl<'a> Words<'a> {
             .find(|(_, names)| names.iter().any(|name| name.eq_ignore_ascii_case(word)))
             .ok_or(ParseErrorKind::Syntax("a unit of time is d, h, m, s, ms or us"))?;
         self.skip(word);
-        Ok(Duration::from_micros(count.saturating_mul(length)))
+        let micros = count.checked_mul(length);
+        let micros = micros.ok_or(ParseErrorKind::Syntax("that time is too long"))?;
+        Ok(Duration::from_micros(micros))
     }
 
     fn end(&self) -> Result<(), ParseErrorKind> {

@@ -3,6 +3,24 @@
 //! A [`Store`] has one primitive, [`acquire`](Store::acquire), which carries every feature: a request wants one
 //! grant of its charges, all or nothing; several policies are several charges; merged requests and leases want
 //! more grants. Everything else corrects what was charged.
+//!
+//! # What exactly is counted
+//!
+//! For whoever writes a store. Times are whole microseconds since the Unix epoch, W is the window, L the limit.
+//!
+//! * **Exact log** ([`Quota::slot_count`](crate::Quota::slot_count) is `None`): a unit charged at `t` counts while `now` < `t` + W.
+//! * **Slots**: of N slots, each is ⌈W / N⌉ long and begins at a multiple of that. A slot's units count until its last
+//!   microsecond is W old.
+//! * **Sliding counter**: windows begin at multiples of W. With `rest` = W − (`now` mod W), `current` +
+//!   ⌈`previous` × `rest` / W⌉ must not exceed L. Where units × W reaches 2⁵², for the larger of limit and units,
+//!   `rest` is counted in ticks of 2ᵏ µs rounded up, and W in ticks rounded down, for the smallest k that keeps the
+//!   product of units and ⌈W / 2ᵏ⌉ below.
+//! * **Fixed window**: windows begin at multiples of W plus the [offset](crate::Quota::window_offset); phased per key, at the
+//!   first eight bytes of the key's BLAKE3 hash, big-endian, modulo W.
+//! * **Token bucket**: a unit owes ⌈W / 2ᵏ⌉ ticks and every 2ᵏ µs pays off as many as the rate has units per window, with k
+//!   as above for the larger of rate and burst. What is owed never exceeds the burst.
+//! * Stamps ahead of the clock by more than the slack, the smaller of W and one second, are another clock's: they become
+//!   `now`.
 
 mod ask;
 mod error;
@@ -24,7 +42,8 @@ pub use self::outcome::{ChargeState, Outcome, Retry, Stamp};
 /// The rules, which the conformance suite (feature `test-util`) checks:
 ///
 /// * An ask is granted as often as all its enforced charges fit, at most `want` times, and only that is charged.
-///   Charges on the same counter add up. A denied ask changes no answer of any later one.
+///   Charges on the same counter add up, under the quota of the first. A denied ask changes no answer of any later
+///   one.
 /// * A shadow charge is counted as often as the ask is granted and it fits.
 /// * Counters are told apart by key, policy, algorithm with its layout, and window; not by limit, burst or cost.
 /// * Times come from the store's clock alone, in microseconds.
@@ -33,12 +52,14 @@ pub trait Store: Send + Sync + 'static {
     /// Grants the ask up to `want` times, as often as all enforced charges fit.
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;
 
-    /// Takes back `times` grants of `ask` that were charged as of `stamp`: exactly those units, or nothing. Never
+    /// Takes back `times` grants of `ask` that were charged as of `stamp`: exactly those units, or nothing. A shadow
+    /// charge that was [not counted](ChargeState::charged) does not belong into the ask. Never
     /// below zero, never from another window, never what a bucket has refilled since, and no state comes of it.
     /// Calling it twice for one grant can take back another's: that is for the caller to prevent.
     fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()>;
 
-    /// Charges the ask once, whether it fits or not. What exceeds a limit counts against later asks.
+    /// Charges the ask once, whether it fits or not. What exceeds a limit counts against later asks, as long as it is in
+    /// their window; a token bucket owes no more than its burst, so what exceeds an empty one is forgotten.
     fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;
 
     /// What [`acquire`](Self::acquire) would answer if nothing were charged: `granted` is how often the ask fits,

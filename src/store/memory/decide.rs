@@ -79,7 +79,7 @@ impl<'a> Decide<'a> {
                 terms,
                 place: Place::Nowhere,
                 enforced: 0,
-                before: Before::default(),
+                before: Before::NOWHERE,
                 units: 0,
             });
             self.counters.len() - 1
@@ -156,7 +156,7 @@ impl<'a> Decide<'a> {
                 Place::Nowhere => false,
             };
             if shares {
-                counter.identity = counter.identity.shared();
+                counter.identity = counter.identity.shared(&counter.terms);
                 counter.hash = counter.identity.hash(&self.shared.seed);
                 self.join_shared(index);
             }
@@ -251,16 +251,20 @@ impl<'a> Decide<'a> {
                 entry.give_back(&counter.terms, self.now, stamp.as_micros(), units);
             }
         }
-        self.keep();
+        self.discard_new();
     }
 
     pub(super) fn reset(mut self) {
         for counter in &self.counters {
-            if let Place::Bucket(bucket) = counter.place {
-                self.locks[counter.lock].1.remove(bucket, &self.shared.budget);
+            let shard = &mut self.locks[counter.lock].1;
+            // A counter that others share is not this key's to forget.
+            if let Place::Bucket(bucket) = counter.place
+                && !shard.entry(bucket).is_shared()
+            {
+                shard.remove(bucket, &self.shared.budget);
             }
         }
-        self.keep();
+        self.discard_new();
     }
 
     /// Charges the counters and describes them. True if one of them is new.
@@ -296,6 +300,15 @@ impl<'a> Decide<'a> {
                 describe(&after, self.now, charged)
             }
             None => ChargeState::new(charged, 0, Retry::After(Duration::from_secs(1)), Duration::ZERO),
+        }
+    }
+
+    /// Returns the room that new counters had taken: nothing was charged to them.
+    fn discard_new(mut self) {
+        for counter in self.counters.drain(..) {
+            if let Place::New(entry) = counter.place {
+                Shard::discard(&entry, &self.shared.budget);
+            }
         }
     }
 
