@@ -4,6 +4,7 @@ mod algorithms;
 mod cases;
 mod conformance;
 mod contracts;
+mod edges;
 mod embedded;
 mod memory;
 mod model;
