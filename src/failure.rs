@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailurePolicy {
-    /// Counts in this process: each of `instances` admits its share of the limit, at least one unit.
+    /// Counts in this process, by the system's clock: each of `instances` admits its share of the limit, at least one
+    /// unit.
     Local {
         /// How many instances of the service share the limit.
         instances: u32,

@@ -131,9 +131,7 @@ where
                     let (mut parts, body) = request.take().expect("taken once, when decided");
                     let mut service = service.take().expect("taken once, when decided");
                     if decision.is_allowed() {
-                        if config.decision_extension {
-                            parts.extensions.insert(decision.clone());
-                        }
+                        config.tell(&mut parts, &decision);
                         State::Calling {
                             inner: service.call(Request::from_parts(parts, body)),
                             decided: Some((decision, config.headers)),

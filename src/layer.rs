@@ -44,7 +44,7 @@ pub(crate) struct Config {
     hasher: KeyHasher,
     pub(crate) headers: Headers,
     exempt_preflight: bool,
-    pub(crate) decision_extension: bool,
+    decision_extension: bool,
 }
 
 impl RateLimitLayer {
@@ -196,6 +196,13 @@ impl Config {
     pub(crate) fn exempt(&self, request: &mut Parts) {
         if self.decision_extension && request.extensions.get::<Decision>().is_none() {
             request.extensions.insert(Decision::exempt());
+        }
+    }
+
+    /// Tells the handler what was decided.
+    pub(crate) fn tell(&self, request: &mut Parts, decision: &Decision) {
+        if self.decision_extension {
+            request.extensions.insert(decision.clone());
         }
     }
 }

@@ -80,9 +80,7 @@ where
             }
             Assessment::Refuse(rejection) => rejection,
             Assessment::Decided(decision) if decision.is_allowed() => {
-                if self.config.decision_extension {
-                    parts.extensions.insert(decision.clone());
-                }
+                self.config.tell(&mut parts, &decision);
                 let inner = self.inner.call(Request::from_parts(parts, body));
                 return ResponseFuture::calling(inner, decision, self.config.headers);
             }
