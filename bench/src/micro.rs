@@ -33,6 +33,8 @@ const KEYS: usize = 10_000;
 /// logged: a key comes about every 5 ms.
 const LIMIT: u32 = 100;
 const WINDOW: Duration = Duration::from_millis(100);
+/// What lets a single client come as often as it can.
+const ONE_CLIENT: (u32, Duration) = (4_096, Duration::from_millis(1));
 /// Under callgrind, a key comes a few times in all.
 const SLOW_WINDOW: Duration = Duration::from_secs(60);
 const BLOCK: u32 = 200_000;
@@ -48,10 +50,14 @@ pub(crate) fn slow_operation(name: &str) -> Option<Operation> {
 fn operation(name: &str, window: Duration) -> Option<Operation> {
     let quota = Quota::new(LIMIT.into(), window);
     Some(match name {
-        "bare" => requests(Inner),
-        "tower_governor" => requests(tower_governor(window)),
-        "layer" => requests(layer(quota).layer(Inner)),
-        "layer, two headers" => requests(two_headers(quota).layer(Inner)),
+        "bare" => requests(Inner, KEYS),
+        "bare, one client" => requests(Inner, 1),
+        "tower_governor, one client" => requests(tower_governor(ONE_CLIENT), 1),
+        "layer, one client" => requests(layer(one_client()).layer(Inner), 1),
+        "layer, two headers, one client" => requests(two_headers(one_client()).layer(Inner), 1),
+        "tower_governor" => requests(tower_governor((LIMIT, window)), KEYS),
+        "layer" => requests(layer(quota).layer(Inner), KEYS),
+        "layer, two headers" => requests(two_headers(quota).layer(Inner), KEYS),
         "governor" => governor(window),
         "check" => check(quota),
         "check, text key" => check_text(quota),
@@ -64,7 +70,7 @@ fn operation(name: &str, window: Duration) -> Option<Operation> {
     })
 }
 
-const OPERATIONS: [&str; 12] = [
+const OPERATIONS: [&str; 16] = [
     "bare",
     "tower_governor",
     "layer",
@@ -77,6 +83,10 @@ const OPERATIONS: [&str; 12] = [
     "check, bucket",
     "log of 10",
     "log of 4096",
+    "bare, one client",
+    "tower_governor, one client",
+    "layer, one client",
+    "layer, two headers, one client",
 ];
 
 pub(crate) fn run(rounds: usize) -> Report {
@@ -115,6 +125,21 @@ pub(crate) fn run(rounds: usize) -> Report {
         "layer_overhead_like_for_like",
         ratio(&|row| (row[alike] - row[bare]) / (row[peer] - row[bare])),
     );
+    let [bare, peer, shipped, alike] = [
+        "bare, one client",
+        "tower_governor, one client",
+        "layer, one client",
+        "layer, two headers, one client",
+    ]
+    .map(column);
+    report.ratios.insert(
+        "layer_overhead_vs_tower_governor_one_client",
+        ratio(&|row| (row[shipped] - row[bare]) / (row[peer] - row[bare])),
+    );
+    report.ratios.insert(
+        "layer_overhead_like_for_like_one_client",
+        ratio(&|row| (row[alike] - row[bare]) / (row[peer] - row[bare])),
+    );
     let [governor, check, text] = ["governor", "check", "check, text key"].map(column);
     report.ratios.insert(
         "memory_check_vs_governor",
@@ -131,6 +156,9 @@ pub(crate) fn run(rounds: usize) -> Report {
     for (index, name) in OPERATIONS.iter().enumerate() {
         let nanos = median(rows.iter().map(|row| row[index]).collect());
         report.figures.push(((*name).to_owned(), nanos, "ns"));
+    }
+    if std::env::var_os("SKIP").is_some() {
+        return report;
     }
     instruction_counts(&mut report);
     two_threads(&mut report, rounds);
@@ -215,7 +243,7 @@ fn address(index: usize) -> SocketAddr {
 }
 
 /// Builds a request as a server does, with the peer's address in its extensions, and sends it through.
-fn requests<S>(service: S) -> Operation
+fn requests<S>(service: S, clients: usize) -> Operation
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + 'static,
 {
@@ -223,7 +251,7 @@ where
     let mut service = service;
     Box::new(move |times| {
         for _ in 0..times {
-            index = (index + 1) % KEYS;
+            index = (index + 1) % clients;
             let mut request = Request::new(Body::empty());
             request.extensions_mut().insert(ConnectInfo(address(index)));
             let response = now(service.call(request)).unwrap_or_else(|error| match error {});
@@ -234,16 +262,21 @@ where
 }
 
 fn tower_governor(
-    window: Duration,
+    (limit, window): (u32, Duration),
 ) -> impl Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone {
     let config = GovernorConfigBuilder::default()
-        .period(window / LIMIT)
-        .burst_size(LIMIT)
+        .period(window / limit)
+        .burst_size(limit)
         .key_extractor(PeerIpKeyExtractor)
         .use_headers()
         .finish()
         .expect("a valid configuration");
     GovernorLayer::new(Arc::new(config)).layer(Inner)
+}
+
+fn one_client() -> Quota {
+    let (limit, window) = ONE_CLIENT;
+    Quota::new(limit.into(), window)
 }
 
 fn layer(quota: Quota) -> RateLimitLayer {
