@@ -25,7 +25,8 @@ use crate::clock::Clock;
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
 const DEFAULT_MAX_BYTES: usize = 512 << 20;
-const KEYS_PER_SHARD: usize = 16_384;
+/// Few enough that a growing table is moved within a fraction of a millisecond, under its lock.
+const KEYS_PER_SHARD: usize = 4_096;
 
 /// A store in this process: exact for one instance of a service, and needing no server.
 ///
@@ -200,7 +201,7 @@ impl MemoryStoreBuilder {
     }
 
     /// The most bytes that counters take. 512 MiB if not set. The shared counters of a full store (up to 32 of
-    /// about half a kilobyte per 16 384 keys) come on top.
+    /// about half a kilobyte per 4 096 keys) come on top.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
         self
@@ -216,7 +217,7 @@ impl MemoryStoreBuilder {
     #[must_use]
     pub fn build(self) -> MemoryStore {
         let shards = (self.max_keys / KEYS_PER_SHARD)
-            .clamp(16, 1_024)
+            .clamp(16, 4_096)
             .next_power_of_two();
         MemoryStore {
             shared: Arc::new(Shared {
