@@ -10,8 +10,13 @@ use crate::quota::MAX_LOG_UNITS;
 /// A unit charged at `t` counts in (`t` − W, `t`] of every later check, that is while `now` < `t` + W.
 /// No more than [`Log::MOST`] are kept: older ones cannot change an answer, as no limit is higher. They could
 /// once newer ones are given back, so a log that holds the most takes nothing back.
+///
+/// The first and the last time stand beside the queue as well. With many keys, the queues lie in memory that no
+/// cache holds, and most answers need no more than these two.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
+    oldest: u64,
+    newest: u64,
     times: VecDeque<u64>,
 }
 
@@ -22,13 +27,27 @@ impl Log {
     /// Ordinary traffic expires a unit or two at a time, which lie side by side; a backlog is searched.
     fn drop_expired(&mut self, terms: &Terms, now: u64) {
         for _ in 0..8 {
+            self.times.pop_front();
             match self.times.front() {
-                Some(time) if time + terms.window <= now => self.times.pop_front(),
-                _ => return,
-            };
+                Some(time) if time + terms.window <= now => {}
+                _ => return self.note_oldest(),
+            }
         }
         let expired = self.times.partition_point(|time| time + terms.window <= now);
         self.times.drain(..expired);
+        self.note_oldest();
+    }
+
+    fn note_oldest(&mut self) {
+        match self.times.front() {
+            Some(&oldest) => self.oldest = oldest,
+            None => (self.oldest, self.newest) = (0, 0),
+        }
+    }
+
+    fn note_ends(&mut self) {
+        self.newest = self.times.back().copied().unwrap_or(0);
+        self.note_oldest();
     }
 
     pub(crate) fn times(&self) -> impl Iterator<Item = u64> {
@@ -59,12 +78,15 @@ impl Log {
 impl Counting for Log {
     #[inline]
     fn repair(&mut self, terms: &Terms, now: u64) {
-        let Some(&oldest) = self.times.front() else { return };
+        if self.times.is_empty() {
+            return;
+        }
         // Units in one log were charged within one window of each other, so the oldest tells of another
         // clock for all of them that can hold a client longer than two windows.
-        if terms.is_foreign(oldest, now) {
+        if terms.is_foreign(self.oldest, now) {
             self.times.iter_mut().for_each(|time| *time = now);
-        } else if oldest + terms.window <= now {
+            self.note_ends();
+        } else if self.oldest + terms.window <= now {
             self.drop_expired(terms, now);
         }
     }
@@ -76,23 +98,32 @@ impl Counting for Log {
 
     #[inline]
     fn earliest_later(&self, terms: &Terms, _now: u64, cost: u64) -> u64 {
-        let to_leave = (self.len() + cost - terms.capacity) as usize;
-        self.times[to_leave - 1] + terms.window
+        match (self.len() + cost - terms.capacity) as usize {
+            1 => self.oldest + terms.window,
+            to_leave => self.times[to_leave - 1] + terms.window,
+        }
     }
 
     #[inline]
     fn empty_at(&self, terms: &Terms, _now: u64) -> u64 {
-        self.times.back().map_or(0, |newest| newest + terms.window)
+        if self.times.is_empty() {
+            return 0;
+        }
+        self.newest + terms.window
     }
 
     #[inline]
     fn tail(&self, _terms: &Terms) -> u64 {
-        self.times.back().copied().unwrap_or(0)
+        self.newest
     }
 
     #[inline]
     fn charge(&mut self, _terms: &Terms, _now: u64, stamp: u64, units: u64) {
         if units == 1 && self.len() < Self::MOST {
+            if self.times.is_empty() {
+                self.oldest = stamp;
+            }
+            self.newest = stamp;
             self.times.push_back(stamp);
             return;
         }
@@ -100,6 +131,7 @@ impl Counting for Log {
         let excess = (self.times.len() + units).saturating_sub(Self::MOST as usize);
         self.times.drain(..excess);
         self.times.extend(std::iter::repeat_n(stamp, units));
+        self.note_ends();
     }
 
     #[inline]
@@ -108,6 +140,7 @@ impl Counting for Log {
         let end = self.times.partition_point(|&time| time <= stamp);
         if (end - first) as u64 >= units && self.len() < Self::MOST {
             self.times.drain(first..first + units as usize);
+            self.note_ends();
         }
     }
 }
