@@ -64,24 +64,12 @@ pub(super) async fn charges_on_one_counter_add_up<H: Harness>(case: &Case<'_, H>
         let denied = case.acquire(rule, &costs.map(|cost| counter.cost(cost))).await;
         case.check(rule, denied.granted == 0, format_args!("{costs:?}: {denied:?}"));
     }
-    // Also where they stand apart, and are corrected.
+    // Also where they stand apart.
     let counter = case.counter(rule, "sum apart").await;
     let other = Counter::new("sum apart", "other", Quota::new(TENTHS, case.window()));
     let charges = [counter.tenths(1), other.cost(1), counter.tenths(3)];
     let answer = case.ask(rule, &Ask::new(&charges).want(5)).await;
     case.check(rule, answer.granted == 2, format_args!("apart: {answer:?}"));
-    let counter = case.counter(rule, "sum charged").await;
-    let other = Counter::new("sum charged", "other", other.quota);
-    let charges = [counter.tenths(1), other.cost(1), counter.tenths(3)];
-    let answer = case.charge(rule, &charges).await;
-    let left = [counter.units(6), TENTHS - 1, counter.units(6)];
-    case.check(
-        rule,
-        answer.states.iter().map(|state| state.remaining).eq(left),
-        format_args!("charged: {answer:?}"),
-    );
-    let answer = case.peek_ask(rule, &Ask::new(&charges).want(5)).await;
-    case.check(rule, answer.granted == 1, format_args!("looked at: {answer:?}"));
 }
 
 pub(super) async fn shadows_are_counted_and_never_stop<H: Harness>(case: &Case<'_, H>) {
@@ -144,4 +132,11 @@ pub(super) async fn a_look_is_at_all_charges<H: Harness>(case: &Case<'_, H>) {
         let answer = case.peek_ask(rule, &Ask::new(&charges).want(9)).await;
         case.check(rule, answer.granted == 3, format_args!("{answer:?}"));
     }
+    let charges = [counter.tenths(1), others[0].cost(1), counter.tenths(2)];
+    let answer = case.peek_ask(rule, &Ask::new(&charges).want(9)).await;
+    case.check(
+        rule,
+        answer.granted == 3,
+        format_args!("twice on one counter: {answer:?}"),
+    );
 }

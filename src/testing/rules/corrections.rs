@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::case::Case;
-use super::super::counter::Counter;
+use super::super::counter::{Counter, with_limit};
 use super::super::{BEYOND_32_BITS, Harness, TENTHS};
 use super::identity::other_quotas;
 use crate::clock::micros;
@@ -74,11 +74,11 @@ pub(super) async fn all_charges_are_given_back<H: Harness>(case: &Case<'_, H>) {
         charges.rotate_left(place);
         let answer = case.ask(rule, &Ask::new(&charges).want(3)).await;
         case.check(rule, answer.granted == 3, format_args!("{answer:?}"));
-        case.give_back(rule, &charges, 2, answer.stamp).await;
+        case.give_back(rule, &charges, 1, answer.stamp).await;
         for (charge, left) in [
-            (counter.cost(1), counter.units(8)),
-            (others[0].cost(1), 7),
-            (others[1].cost(1), 9),
+            (counter.cost(1), counter.units(6)),
+            (others[0].cost(1), 4),
+            (others[1].cost(1), 8),
         ] {
             let remaining = case.remaining(rule, charge).await;
             case.check(
@@ -140,9 +140,40 @@ pub(super) async fn a_charge_is_of_all_and_once<H: Harness>(case: &Case<'_, H>) 
             );
         }
     }
-    let counter = case.counter(rule, "charge much").await;
-    let answer = case.charge(rule, &[counter.cost(BEYOND_32_BITS)]).await;
-    case.check(rule, answer.states[0].remaining == 0, format_args!("{answer:?}"));
+    let counter = case.counter(rule, "charge twice").await;
+    let answer = case.charge(rule, &[counter.tenths(1), counter.tenths(3)]).await;
+    case.check(
+        rule,
+        answer
+            .states
+            .iter()
+            .all(|state| state.remaining == counter.units(6)),
+        format_args!("two charges on one counter: {answer:?}"),
+    );
+}
+
+pub(super) async fn what_exceeds_the_limit_is_counted<H: Harness>(case: &Case<'_, H>) {
+    let rule = "what a charge exceeds the limit by is counted";
+    for cost in [BEYOND_32_BITS, u64::MAX] {
+        let counter = case.counter(rule, &format!("exceeds by {cost}")).await;
+        case.charge(rule, &[counter.cost(cost)]).await;
+        // A bucket forgets it instead.
+        let higher = counter.units(12).max(1_000);
+        let left = if case.is(Algorithm::TokenBucket) {
+            higher - counter.limit()
+        } else {
+            0
+        };
+        for (limit, left) in [(counter.limit(), 0), (higher, left)] {
+            let counter = counter.under(with_limit(case.quota, limit));
+            let remaining = case.remaining(rule, counter.cost(1)).await;
+            case.check(
+                rule,
+                remaining == left,
+                format_args!("{cost} charged: {remaining} are left under {}", counter.quota),
+            );
+        }
+    }
 }
 
 pub(super) async fn a_reset_forgets_its_counters_only<H: Harness>(case: &Case<'_, H>) {

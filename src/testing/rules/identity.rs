@@ -113,3 +113,21 @@ pub(super) async fn keys_policies_and_layouts_tell_counters_apart<H: Harness>(ca
         case.check(rule, answer.granted == 1, format_args!("{quota}: {answer:?}"));
     }
 }
+
+pub(super) async fn many_counters_are_kept<H: Harness>(case: &Case<'_, H>) {
+    let rule = "as many counters as there are keys are kept";
+    let case = case.with(Quota::per_hour(1));
+    let counters: Vec<_> = (0..1_100)
+        .map(|number| Counter::new(format!("one of many: {number}"), "policy", case.quota))
+        .collect();
+    for granted in [1, 0] {
+        for counter in &counters {
+            let answer = case.acquire(rule, &[counter.cost(1)]).await;
+            case.check(
+                rule,
+                answer.granted == granted,
+                format_args!("key {:?}: {answer:?}", counter.key),
+            );
+        }
+    }
+}

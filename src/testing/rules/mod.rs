@@ -25,6 +25,7 @@ pub(super) async fn all<H: Harness>(case: &Case<'_, H>) {
     charges::all_or_nothing(case).await;
     charges::charges_on_one_counter_add_up(case).await;
     charges::shadows_are_counted_and_never_stop(case).await;
+    charges::a_look_is_at_all_charges(case).await;
     time::held_units_are_charged_ahead(case).await;
     corrections::what_was_granted_can_be_given_back(case).await;
     corrections::only_what_was_granted_can_be_given_back(case).await;
@@ -32,9 +33,9 @@ pub(super) async fn all<H: Harness>(case: &Case<'_, H>) {
     corrections::a_charge_is_unconditional(case).await;
     corrections::a_charge_is_of_all_and_once(case).await;
     limit::a_look_changes_nothing(case).await;
-    charges::a_look_is_at_all_charges(case).await;
     corrections::a_reset_forgets_its_counters_only(case).await;
     identity::a_changed_limit_finds_the_same_counter(case).await;
+    corrections::what_exceeds_the_limit_is_counted(case).await;
     identity::keys_policies_and_layouts_tell_counters_apart(case).await;
     futures::concurrent_asks_share_the_limit(case).await;
     futures::a_dropped_ask_harms_nobody(case).await;
@@ -42,7 +43,8 @@ pub(super) async fn all<H: Harness>(case: &Case<'_, H>) {
     time::a_large_step_back_holds_nobody_for_long(case).await;
 }
 
-/// The rules for limits, windows and costs of any size, tried once.
-pub(super) async fn any_size<H: Harness>(case: &Case<'_, H>) {
+/// The rules that are tried once: they bring quotas of their own.
+pub(super) async fn once<H: Harness>(case: &Case<'_, H>) {
     sizes::limits_and_windows_of_any_size_are_exact(case).await;
+    identity::many_counters_are_kept(case).await;
 }
