@@ -22,6 +22,11 @@
 //!     async fn advance(&self, by: Duration) {
 //!         self.clock.advance(by);
 //!     }
+//!
+//!     fn step_back(&self, by: Duration) -> bool {
+//!         self.clock.set(self.clock.now() - by);
+//!         true
+//!     }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -31,8 +36,10 @@
 //! ```
 //!
 //! A store whose clock is real advances it by waiting, chooses a short [`window`](Harness::window), and says how
-//! long the suite's calls may take ([`resolution`](Harness::resolution)). Nothing else gets easier: answers are
-//! compared at the times that the store itself reports.
+//! long the suite's calls may take ([`resolution`](Harness::resolution)). Answers get no easier by that: they are
+//! compared at the times that the store itself reports. But nothing waits for windows longer than the harness's, and
+//! buckets that refill between two calls are hardly tried. Where the store can also have a clock that is moved by
+//! hand, run the suite on both.
 //!
 //! Windows that are phased per key begin at the first 64 bits of the BLAKE3 hash of the key's bytes, read as a
 //! big-endian number of microseconds, modulo the window.
