@@ -2,62 +2,27 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::{Harness, TENTHS};
+use super::Harness;
+use super::alarm::Alarm;
+use super::counter::Counter;
 use crate::clock::{ManualClock, micros};
-use crate::key::Key;
-use crate::policy::PolicyName;
 use crate::quota::{Algorithm, Quota};
-use crate::store::{Ask, Charge, ChargeState, MemoryStore, Outcome, Retry, Stamp, Store, StoreFuture};
+use crate::store::{
+    Ask, Charge, ChargeState, MemoryStore, Outcome, Retry, Stamp, Store, StoreError, StoreFuture,
+};
 
 /// One kind of quota, tried on one store.
 pub(super) struct Case<'a, H: Harness> {
     harness: &'a H,
-    store: H::Store,
+    store: Arc<H::Store>,
     pub(super) quota: Quota,
     twin: MemoryStore,
     twin_clock: ManualClock,
-}
-
-/// A key and a policy, of which charges can be made.
-pub(super) struct Counter {
-    pub(super) key: Key,
-    pub(super) policy: PolicyName,
-    pub(super) quota: Quota,
-}
-
-impl Counter {
-    pub(super) fn new(key: &str, policy: &str, quota: Quota) -> Self {
-        Self {
-            key: Key::from(key),
-            policy: PolicyName::new(policy).expect("the suite's names are names"),
-            quota,
-        }
-    }
-
-    pub(super) fn limit(&self) -> u64 {
-        self.quota.limit().unwrap_or(u64::MAX)
-    }
-
-    /// A charge of some tenths of the limit.
-    pub(super) fn tenths(&self, tenths: u64) -> Charge<'_> {
-        self.cost(self.limit() / TENTHS * tenths)
-    }
-
-    pub(super) fn cost(&self, cost: u64) -> Charge<'_> {
-        Charge::new(&self.key, &self.policy, self.quota).cost(cost)
-    }
-
-    /// The same counter under another quota.
-    pub(super) fn under(&self, quota: Quota) -> Self {
-        Self {
-            key: self.key.clone(),
-            policy: self.policy.clone(),
-            quota,
-        }
-    }
+    alarm: Arc<Alarm>,
 }
 
 impl<'a, H: Harness> Case<'a, H> {
@@ -65,10 +30,23 @@ impl<'a, H: Harness> Case<'a, H> {
         let twin_clock = ManualClock::new();
         Self {
             harness,
-            store: harness.store().await,
+            store: Arc::new(harness.store().await),
             quota,
             twin: MemoryStore::builder().clock(twin_clock.clock()).build(),
             twin_clock,
+            alarm: Arc::new(Alarm::new(harness.patience())),
+        }
+    }
+
+    /// Another quota, tried on the same store.
+    pub(super) fn with(&self, quota: Quota) -> Self {
+        Self {
+            harness: self.harness,
+            store: Arc::clone(&self.store),
+            quota,
+            twin: self.twin.clone(),
+            twin_clock: self.twin_clock.clone(),
+            alarm: Arc::clone(&self.alarm),
         }
     }
 
@@ -80,6 +58,11 @@ impl<'a, H: Harness> Case<'a, H> {
         self.harness.resolution()
     }
 
+    /// Whether the clock is moved by hand: then waits cost nothing, and nothing happens between two calls.
+    pub(super) fn by_hand(&self) -> bool {
+        self.resolution().is_zero()
+    }
+
     pub(super) fn is(&self, algorithm: Algorithm) -> bool {
         self.quota.algorithm() == Some(algorithm)
     }
@@ -87,11 +70,16 @@ impl<'a, H: Harness> Case<'a, H> {
     /// Units that a bucket may refill while a rule is tried. What it takes back depends on the time at which it is
     /// asked to, which no store reports.
     pub(super) fn refilled(&self) -> u64 {
-        u64::from(self.is(Algorithm::TokenBucket) && !self.resolution().is_zero())
+        u64::from(self.is(Algorithm::TokenBucket) && !self.by_hand())
     }
 
     pub(super) async fn advance(&self, by: Duration) {
         self.harness.advance(by).await;
+    }
+
+    /// Steps the clock back, if the harness can.
+    pub(super) fn step_back(&self, by: Duration) -> bool {
+        self.harness.step_back(by)
     }
 
     /// A counter that nothing is charged to, with at least half a window ahead in which its window does not end.
@@ -120,9 +108,12 @@ impl<'a, H: Harness> Case<'a, H> {
     }
 
     pub(super) async fn charge(&self, rule: &str, charges: &[Charge<'_>]) -> Outcome {
-        let ask = Ask::new(charges);
-        let answer = self.answer(rule, self.store.charge(&ask)).await;
-        self.compare(rule, answer, |twin| twin.charge(&ask))
+        self.charge_ask(rule, &Ask::new(charges)).await
+    }
+
+    pub(super) async fn charge_ask(&self, rule: &str, ask: &Ask<'_>) -> Outcome {
+        let answer = self.answer(rule, self.store.charge(ask)).await;
+        self.compare(rule, answer, |twin| twin.charge(ask))
     }
 
     pub(super) async fn peek(&self, rule: &str, charges: &[Charge<'_>]) -> Outcome {
@@ -152,12 +143,11 @@ impl<'a, H: Harness> Case<'a, H> {
         self.answer(rule, self.twin.reset(&ask)).await;
     }
 
-    /// As many asks at once as `times`, and how often they were granted.
-    pub(super) async fn at_once(&self, rule: &str, charges: &[Charge<'_>], times: usize) -> u32 {
-        let ask = Ask::new(charges);
-        let mut waiting: Vec<_> = (0..times).map(|_| self.store.acquire(&ask)).collect();
+    /// How often asks that are begun together are granted.
+    pub(super) async fn at_once(&self, rule: &str, asks: &[Ask<'_>]) -> u32 {
+        let mut waiting: Vec<_> = asks.iter().map(|ask| self.store.acquire(ask)).collect();
         let mut granted = 0;
-        poll_fn(|cx| {
+        let all = poll_fn(|cx| {
             waiting.retain_mut(|future| match Pin::new(future).poll(cx) {
                 Poll::Ready(answer) => {
                     granted += self.expect(rule, answer).granted;
@@ -170,19 +160,19 @@ impl<'a, H: Harness> Case<'a, H> {
             } else {
                 Poll::Pending
             }
-        })
-        .await;
+        });
+        let all = self.alarm.within(all).await;
+        self.in_time(rule, all);
         granted
     }
 
-    /// Begins an ask and drops it.
-    pub(super) async fn drop_halfway(&self, charges: &[Charge<'_>]) {
-        let mut future = self.store.acquire(&Ask::new(charges));
-        poll_fn(|cx| {
-            let _ = Pin::new(&mut future).poll(cx);
-            Poll::Ready(())
-        })
-        .await;
+    /// Begins an ask of each kind, and drops it after it was polled so many times.
+    pub(super) async fn drop_halfway(&self, ask: &Ask<'_>, polls: u32) {
+        drop_after(polls, self.store.acquire(ask)).await;
+        drop_after(polls, self.store.charge(ask)).await;
+        drop_after(polls, self.store.peek(ask)).await;
+        drop_after(polls, self.store.give_back(ask, 1, Stamp::default())).await;
+        drop_after(polls, self.store.reset(ask)).await;
     }
 
     /// Panics unless `holds`.
@@ -192,13 +182,21 @@ impl<'a, H: Harness> Case<'a, H> {
     }
 
     #[track_caller]
-    fn expect<T>(&self, rule: &str, answer: Result<T, crate::store::StoreError>) -> T {
+    fn expect<T>(&self, rule: &str, answer: Result<T, StoreError>) -> T {
         answer.unwrap_or_else(|error| panic!("{rule}, with {}: no answer: {error}", self.quota))
     }
 
     async fn answer<T: Unpin>(&self, rule: &str, future: StoreFuture<T>) -> T {
-        let answer = future.await;
-        self.expect(rule, answer)
+        let answer = self.alarm.within(future).await;
+        self.expect(rule, self.in_time(rule, answer))
+    }
+
+    #[track_caller]
+    fn in_time<T>(&self, rule: &str, answer: Option<T>) -> T {
+        answer.unwrap_or_else(|| {
+            let patience = self.alarm.patience();
+            panic!("{rule}, with {}: no answer within {patience:?}", self.quota)
+        })
     }
 
     /// Asks the twin at the time of the store's answer.
@@ -241,4 +239,17 @@ impl<'a, H: Harness> Case<'a, H> {
             && answer.charged == expected.charged
             && answer.remaining.abs_diff(expected.remaining) <= self.refilled()
     }
+}
+
+async fn drop_after<T: Unpin>(polls: u32, mut future: StoreFuture<T>) {
+    let mut polled = 0;
+    poll_fn(|cx| {
+        if polled == polls || Pin::new(&mut future).poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        polled += 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

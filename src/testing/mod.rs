@@ -22,6 +22,11 @@
 //!     async fn advance(&self, by: Duration) {
 //!         self.clock.advance(by);
 //!     }
+//!
+//!     fn step_back(&self, by: Duration) -> bool {
+//!         self.clock.set(self.clock.now() - by);
+//!         true
+//!     }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -31,20 +36,24 @@
 //! ```
 //!
 //! A store whose clock is real advances it by waiting, chooses a short [`window`](Harness::window), and says how
-//! long the suite's calls may take ([`resolution`](Harness::resolution)). Nothing else gets easier: answers are
-//! compared at the times that the store itself reports.
+//! long the suite's calls may take ([`resolution`](Harness::resolution)). Answers get no easier by that: they are
+//! compared at the times that the store itself reports. But nothing waits for windows longer than the harness's, and
+//! buckets that refill between two calls are hardly tried. Where the store can also have a clock that is moved by
+//! hand, run the suite on both.
 //!
 //! Windows that are phased per key begin at the first 64 bits of the BLAKE3 hash of the key's bytes, read as a
 //! big-endian number of microseconds, modulo the window.
 
+mod alarm;
 mod case;
+mod counter;
 mod rules;
 
 use std::future::Future;
 use std::time::Duration;
 
 use self::case::Case;
-use crate::quota::{MAX_LOG_UNITS, Quota, Rate};
+use crate::quota::{MAX_LOG_UNITS, MAX_UNITS, Quota, Rate};
 use crate::store::Store;
 
 /// A store under test and its clock.
@@ -56,8 +65,15 @@ pub trait Harness {
     fn store(&self) -> impl Future<Output = Self::Store>;
 
     /// Lets time pass on the store's clock, by moving it or by waiting: at least `by`, and at most
-    /// [`resolution`](Self::resolution) more.
+    /// [`resolution`](Self::resolution) more. A clock that is moved by hand moves by some years in all.
     fn advance(&self, by: Duration) -> impl Future<Output = ()>;
+
+    /// Steps the store's clock back, for the rules about clocks that do. False, if not said: this clock cannot, and
+    /// those rules are not tried.
+    fn step_back(&self, by: Duration) -> bool {
+        let _ = by;
+        false
+    }
 
     /// How much time may pass by itself while the suite puts one rule to the test (some dozens of calls), and by
     /// how much the times that the store tells to wait may be off. Zero, if not said: a clock that is moved by
@@ -66,10 +82,16 @@ pub trait Harness {
         Duration::ZERO
     }
 
-    /// The window of the quotas that are tried, in which nearly all waits end: a minute. With a real clock, some
-    /// seconds, and at least 40 times the resolution.
+    /// The window of most quotas that are tried: a minute. Unless the [`resolution`](Self::resolution) is zero,
+    /// nothing waits for longer windows. With a real clock, some seconds, and at least 40 times the resolution.
     fn window(&self) -> Duration {
         Duration::from_secs(60)
+    }
+
+    /// How long the suite waits for one answer, in real time: ten seconds. A store that takes longer fails; one that
+    /// blocks its thread cannot be interrupted.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(10)
     }
 }
 
@@ -77,7 +99,7 @@ pub trait Harness {
 ///
 /// # Panics
 ///
-/// If the store breaks a rule, or does not answer.
+/// If the store breaks a rule, or does not answer in time.
 pub async fn conformance<H: Harness>(harness: &H) {
     assert!(
         harness.resolution() * 40 <= harness.window(),
@@ -85,6 +107,12 @@ pub async fn conformance<H: Harness>(harness: &H) {
     );
     for quota in quotas(harness.window()) {
         rules::all(&Case::new(harness, quota).await).await;
+    }
+    rules::once(&Case::new(harness, Quota::unlimited()).await).await;
+    if harness.resolution().is_zero() {
+        for quota in quotas_in_ticks(harness.window()) {
+            rules::all(&Case::new(harness, quota).await).await;
+        }
     }
 }
 
@@ -105,5 +133,17 @@ fn quotas(window: Duration) -> [Quota; 10] {
     ]
 }
 
+/// Quotas whose time counts in ticks. This bucket refills faster than a clock that runs can be read twice.
+fn quotas_in_ticks(window: Duration) -> [Quota; 2] {
+    let limit = MAX_UNITS / 12 * TENTHS;
+    [
+        Quota::new(limit, window).sliding_counter(),
+        Quota::token_bucket(Rate::new(limit, window), limit),
+    ]
+}
+
 /// Costs are stated in tenths of the limit.
 const TENTHS: u64 = 10;
+
+/// A cost that 32 bits make one.
+const BEYOND_32_BITS: u64 = (1 << 32) + 1;

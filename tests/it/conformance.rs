@@ -1,5 +1,7 @@
 //! The suite for third parties' stores, run on the embedded one.
 
+mod wrong;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -23,6 +25,15 @@ impl Harness for Embedded {
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
+
+    fn step_back(&self, by: Duration) -> bool {
+        step_back(&self.clock, by)
+    }
+}
+
+fn step_back(clock: &ManualClock, by: Duration) -> bool {
+    clock.set(clock.now() - by);
+    true
 }
 
 #[tokio::test]
@@ -50,6 +61,10 @@ impl Harness for Running {
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by + Duration::from_millis(3));
+    }
+
+    fn step_back(&self, by: Duration) -> bool {
+        step_back(&self.clock, by)
     }
 
     fn resolution(&self) -> Duration {
