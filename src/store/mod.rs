@@ -19,6 +19,8 @@
 //!   first eight bytes of the key's BLAKE3 hash, big-endian, modulo W.
 //! * **Token bucket**: a unit owes ⌈W / 2ᵏ⌉ ticks and every 2ᵏ µs pays off as many as the rate has units per window, with k
 //!   as above for the larger of rate and burst. What is owed never exceeds the burst.
+//! * A charge is stamped with `now`, or as far ahead as it is [held](Ask::hold), but not before the latest stamp of any of its
+//!   counters (of windows that are counted whole, not before their beginning), which matters after a step back.
 //! * Stamps ahead of the clock by more than the slack, the smaller of W and one second, are another clock's: they become
 //!   `now`.
 
@@ -63,7 +65,7 @@ pub trait Store: Send + Sync + 'static {
     fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;
 
     /// What [`acquire`](Self::acquire) would answer if nothing were charged: `granted` is how often the ask fits,
-    /// up to `want`.
+    /// up to `want`. As nothing is charged, the stamp is the store's time.
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;
 
     /// Forgets the counters of the ask's charges.

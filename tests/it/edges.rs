@@ -225,3 +225,25 @@ async fn waiting_ends_even_if_the_store_asks_for_no_wait() {
         start.elapsed()
     );
 }
+
+#[test]
+fn charges_on_one_counter_are_given_back_together_or_not_at_all() {
+    let (_, store) = store(10);
+    let (key, policy) = (Key::from("k"), policy("p"));
+    for quota in [Quota::per_minute(9), Quota::per_minute(9).fixed_window()] {
+        let charge = |cost| Charge::new(&key, &policy, quota).cost(cost);
+        let outcome = now(store.acquire(&Ask::new(&[charge(3)])));
+        now(store.give_back(&Ask::new(&[charge(2), charge(2)]), 1, outcome.stamp));
+        assert_eq!(
+            now(store.peek(&Ask::new(&[charge(1)]))).states[0].remaining,
+            6,
+            "{quota}"
+        );
+        now(store.give_back(&Ask::new(&[charge(2), charge(1)]), 1, outcome.stamp));
+        assert_eq!(
+            now(store.peek(&Ask::new(&[charge(1)]))).states[0].remaining,
+            9,
+            "{quota}"
+        );
+    }
+}

@@ -226,12 +226,15 @@ impl Model {
 
     pub(crate) fn give_back(&mut self, now: i128, charges: &[Charge], times: u32, stamp: i128) {
         let parts = self.repaired(now, charges);
+        let mut units = vec![0; parts.0.len()];
         for charge in charges {
-            if let Some((identity, terms, _)) = parts.get(charge) {
-                let units = i128::from(charge.cost) * i128::from(times);
-                let counter = self.counters.get_mut(identity).expect("repaired");
-                counter.give_back(terms, now, stamp, units);
+            if let Some(at) = parts.index(charge) {
+                units[at] += i128::from(charge.cost) * i128::from(times);
             }
+        }
+        for ((identity, terms, _), units) in parts.0.iter().zip(units) {
+            let counter = self.counters.get_mut(identity).expect("repaired");
+            counter.give_back(terms, now, stamp, units);
         }
     }
 

@@ -243,12 +243,16 @@ impl<'a> Decide<'a> {
     }
 
     pub(super) fn give_back(mut self, times: u32, stamp: Stamp) {
+        // Charges on one counter add up, and all of them are given back or none.
         for (charge, counter) in &self.charges {
-            let Some(index) = *counter else { continue };
-            let counter = &mut self.counters[index];
+            if let Some(index) = *counter {
+                let units = &mut self.counters[index].units;
+                *units = units.saturating_add(charge.cost.saturating_mul(u64::from(times)));
+            }
+        }
+        for counter in &mut self.counters {
             if let Some(entry) = counter.place.entry(&mut self.locks[counter.lock].1) {
-                let units = charge.cost.saturating_mul(u64::from(times));
-                entry.give_back(&counter.terms, self.now, stamp.as_micros(), units);
+                entry.give_back(&counter.terms, self.now, stamp.as_micros(), counter.units);
             }
         }
         self.discard_new();
