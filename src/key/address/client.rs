@@ -7,7 +7,7 @@ use http::request::Parts;
 
 use super::chain::{Elements, MAX_ELEMENTS};
 use super::forwarded::parse_for;
-use super::network::Network;
+use super::network::{Network, network_setters};
 use super::node::parse_node;
 use super::peer::{NO_PEER, peer_ip};
 use super::proxies::{CidrError, Proxies, Trust};
@@ -65,6 +65,7 @@ impl ClientIp {
     ///
     /// If `hops` is 0 (use [`PeerIp`](super::PeerIp)) or over 16.
     #[must_use]
+    #[track_caller]
     pub const fn trusted_hops(hops: usize) -> Self {
         assert!(
             hops >= 1 && hops <= MAX_ELEMENTS,
@@ -99,27 +100,7 @@ impl ClientIp {
         self
     }
 
-    /// Counts IPv4 addresses with the same first `bits` bits together (default 32).
-    ///
-    /// # Panics
-    ///
-    /// If `bits` exceeds 32.
-    #[must_use]
-    pub fn ipv4_prefix(mut self, bits: u8) -> Self {
-        self.network = self.network.ipv4(bits);
-        self
-    }
-
-    /// Counts IPv6 addresses with the same first `bits` bits together (default 64).
-    ///
-    /// # Panics
-    ///
-    /// If `bits` exceeds 128.
-    #[must_use]
-    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.network = self.network.ipv6(bits);
-        self
-    }
+    network_setters!();
 
     fn find(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = peer_ip(&parts.extensions);

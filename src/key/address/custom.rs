@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use super::network::Network;
+use super::network::{Network, network_setters};
 use crate::key::{KeyBuilder, KeyExtractor, Missing};
 
 /// Counts by an address that something else has found: an outer layer that put it into the request's
@@ -56,27 +56,7 @@ impl Address {
         }
     }
 
-    /// Counts IPv4 addresses with the same first `bits` bits together (default 32).
-    ///
-    /// # Panics
-    ///
-    /// If `bits` exceeds 32.
-    #[must_use]
-    pub fn ipv4_prefix(mut self, bits: u8) -> Self {
-        self.network = self.network.ipv4(bits);
-        self
-    }
-
-    /// Counts IPv6 addresses with the same first `bits` bits together (default 64).
-    ///
-    /// # Panics
-    ///
-    /// If `bits` exceeds 128.
-    #[must_use]
-    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.network = self.network.ipv6(bits);
-        self
-    }
+    network_setters!();
 }
 
 impl KeyExtractor for Address {

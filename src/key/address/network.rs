@@ -19,12 +19,14 @@ impl Network {
     /// One IPv4 address; one IPv6 /64, the least that a subscriber gets.
     pub(super) const DEFAULT: Self = Self { ipv4: 32, ipv6: 64 };
 
+    #[track_caller]
     pub(super) const fn ipv4(mut self, bits: u8) -> Self {
         assert!(bits <= 32, "an IPv4 prefix has 0 to 32 bits");
         self.ipv4 = bits;
         self
     }
 
+    #[track_caller]
     pub(super) const fn ipv6(mut self, bits: u8) -> Self {
         assert!(bits <= 128, "an IPv6 prefix has 0 to 128 bits");
         self.ipv6 = bits;
@@ -67,6 +69,36 @@ impl Network {
         }
     }
 }
+
+/// The setters of an extractor whose field `network` says how many bits count.
+macro_rules! network_setters {
+    () => {
+        /// Counts IPv4 addresses with the same first `bits` bits together (default 32).
+        ///
+        /// # Panics
+        ///
+        /// If `bits` exceeds 32.
+        #[must_use]
+        #[track_caller]
+        pub fn ipv4_prefix(mut self, bits: u8) -> Self {
+            self.network = self.network.ipv4(bits);
+            self
+        }
+
+        /// Counts IPv6 addresses with the same first `bits` bits together (default 64).
+        ///
+        /// # Panics
+        ///
+        /// If `bits` exceeds 128.
+        #[must_use]
+        #[track_caller]
+        pub fn ipv6_prefix(mut self, bits: u8) -> Self {
+            self.network = self.network.ipv6(bits);
+            self
+        }
+    };
+}
+pub(super) use network_setters;
 
 #[cfg(test)]
 mod tests {

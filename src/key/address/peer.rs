@@ -53,6 +53,7 @@ impl PeerIp {
     ///
     /// If `bits` exceeds 32.
     #[must_use]
+    #[track_caller]
     pub const fn ipv4_prefix(self, bits: u8) -> PeerNetwork {
         PeerNetwork(Network::DEFAULT).ipv4_prefix(bits)
     }
@@ -63,6 +64,7 @@ impl PeerIp {
     ///
     /// If `bits` exceeds 128.
     #[must_use]
+    #[track_caller]
     pub const fn ipv6_prefix(self, bits: u8) -> PeerNetwork {
         PeerNetwork(Network::DEFAULT).ipv6_prefix(bits)
     }
@@ -79,6 +81,7 @@ impl PeerNetwork {
     ///
     /// If `bits` exceeds 32.
     #[must_use]
+    #[track_caller]
     pub const fn ipv4_prefix(self, bits: u8) -> Self {
         Self(self.0.ipv4(bits))
     }
@@ -89,6 +92,7 @@ impl PeerNetwork {
     ///
     /// If `bits` exceeds 128.
     #[must_use]
+    #[track_caller]
     pub const fn ipv6_prefix(self, bits: u8) -> Self {
         Self(self.0.ipv6(bits))
     }
