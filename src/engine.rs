@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreError, StoreErrorKind, StoreFuture};
+
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
 
@@ -33,8 +35,16 @@ pub(crate) struct Engine {
     pub(crate) deadline: Duration,
     /// Counts for [`FailurePolicy::Local`]; made when first needed.
     local: OnceLock<MemoryStore>,
-    /// Whether the last answer was none: each change is worth a line in the log.
+    /// Whether the last answer was none.
     degraded: AtomicBool,
+    outage: Mutex<Outage>,
+}
+
+/// What the log says of the store's outages.
+#[derive(Default)]
+struct Outage {
+    logged_at: Option<Instant>,
+    end_is_due: bool,
 }
 
 /// Whether an ask is charged, or only answered.
@@ -61,6 +71,7 @@ impl Engine {
             deadline: DEFAULT_DEADLINE,
             local: OnceLock::new(),
             degraded: AtomicBool::new(false),
+            outage: Mutex::default(),
         }
     }
 
@@ -77,6 +88,7 @@ impl Engine {
             deadline,
             local: OnceLock::new(),
             degraded: AtomicBool::new(false),
+            outage: Mutex::default(),
         }
     }
 
@@ -151,22 +163,37 @@ impl Engine {
         decision
     }
 
+    /// One line for an outage and one for its end, and no more than that in [`LOG_INTERVAL`], or a store that fails
+    /// every other request would fill the log.
     #[cold]
     fn log_failure(&self, error: &StoreError, charges: &[Charge<'_>]) {
-        if !self.degraded.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                error = error as &(dyn Error + 'static),
-                policy = charges
-                    .first()
-                    .map(|charge| tracing::field::display(charge.policy)),
-                "the store gives no answer: failure policies decide until it does"
-            );
+        if self.degraded.swap(true, Ordering::Relaxed) {
+            return;
         }
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        if outage
+            .logged_at
+            .is_some_and(|logged| logged.elapsed() < LOG_INTERVAL)
+        {
+            return;
+        }
+        outage.logged_at = Some(Instant::now());
+        outage.end_is_due = true;
+        tracing::warn!(
+            error = error as &(dyn Error + 'static),
+            policy = charges
+                .first()
+                .map(|charge| tracing::field::display(charge.policy)),
+            "the store gives no answer: failure policies decide until it does"
+        );
     }
 
     fn log_recovery(&self) {
         if self.degraded.load(Ordering::Relaxed) && self.degraded.swap(false, Ordering::Relaxed) {
-            tracing::info!("the store answers again");
+            let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::take(&mut outage.end_is_due) {
+                tracing::info!("the store answers again");
+            }
         }
     }
 

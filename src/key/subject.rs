@@ -149,7 +149,7 @@ macro_rules! from_numbers {
     };
 }
 
-from_numbers!(i32 i64 u32 u64 u128);
+from_numbers!(i32 i64 i128 u8 u16 u32 u64 u128 usize);
 
 impl From<&Self> for Key {
     fn from(key: &Self) -> Self {

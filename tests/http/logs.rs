@@ -20,7 +20,7 @@ fn hello()
     service_fn(|_request: Request<()>| async { Ok(Response::new(String::from("hello"))) })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_outage_is_one_line_and_its_end_another() {
     let events = Events::catch();
     let store = TestStore::new(Behaviour::Fails(StoreErrorKind::Unavailable));
@@ -43,9 +43,27 @@ async fn an_outage_is_one_line_and_its_end_another() {
     }
     assert_eq!(events.of(Level::INFO).len(), 1, "{:?}", events.all());
 
+    // A store that comes and goes does not fill the log.
+    for _ in 0..5 {
+        store.behave(Behaviour::Fails(StoreErrorKind::Timeout));
+        limiter.check("alice").await;
+        store.behave(Behaviour::Prompt);
+        limiter.check("alice").await;
+    }
+    assert_eq!(
+        (events.of(Level::WARN).len(), events.of(Level::INFO).len()),
+        (1, 1)
+    );
+
+    tokio::time::advance(Duration::from_secs(11)).await;
     store.behave(Behaviour::Fails(StoreErrorKind::Timeout));
     limiter.check("alice").await;
-    assert_eq!(events.of(Level::WARN).len(), 2);
+    store.behave(Behaviour::Prompt);
+    limiter.check("alice").await;
+    assert_eq!(
+        (events.of(Level::WARN).len(), events.of(Level::INFO).len()),
+        (2, 2)
+    );
 }
 
 #[tokio::test]

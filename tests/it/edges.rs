@@ -108,7 +108,7 @@ fn c11_a_reset_leaves_the_counter_that_others_share() {
 }
 
 #[test]
-fn c11_buckets_share_only_with_their_like() {
+fn c11_a_fast_bucket_does_not_pay_for_a_slow_one_at_the_cap() {
     let (clock, store) = store(1);
     let policy = policy("plan");
     let slow = Quota::token_bucket(Rate::per_minute(1), 10);
@@ -124,6 +124,28 @@ fn c11_buckets_share_only_with_their_like() {
     assert!(
         passed <= 10,
         "{passed} in ten seconds at one a minute with a burst of 10"
+    );
+}
+
+#[test]
+fn c11_many_quotas_of_one_key_share_one_counter_at_the_cap() {
+    let (_, store) = store(1);
+    let policy = policy("plan");
+    granted(
+        &store,
+        &[Charge::new(&Key::from("hog"), &policy, Quota::per_day(5))],
+    );
+    let key = Key::from("k");
+    let mut passed = 0;
+    for burst in 5..45 {
+        let quota = Quota::token_bucket(Rate::per_day(1), burst);
+        for _ in 0..burst {
+            passed += granted(&store, &[Charge::new(&key, &policy, quota)]);
+        }
+    }
+    assert!(
+        (1..=44).contains(&passed),
+        "{passed} passed; alone, the key would have had 44"
     );
 }
 

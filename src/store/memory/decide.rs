@@ -156,7 +156,7 @@ impl<'a> Decide<'a> {
                 Place::Nowhere => false,
             };
             if shares {
-                counter.identity = counter.identity.shared(&counter.terms);
+                counter.identity = counter.identity.shared();
                 counter.hash = counter.identity.hash(&self.shared.seed);
                 self.join_shared(index);
             }

@@ -35,12 +35,10 @@ impl<'a> Identity<'a> {
         }
     }
 
-    /// The counter that keys without room share. Buckets share only with their like: a faster one would pay off a
-    /// slower one's debt, and a smaller one cut a larger one's.
-    pub(super) fn shared(self, terms: &Terms) -> Self {
+    /// The counter that keys without room share.
+    pub(super) fn shared(self) -> Self {
         let offset = match self.layout {
             Layout::FixedPerKey => 0,
-            Layout::Bucket => terms.rate << 32 ^ terms.capacity,
             _ => self.offset,
         };
         Self {

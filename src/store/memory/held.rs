@@ -36,10 +36,12 @@ impl Held {
     /// The state that keys without room share, whose first bytes are already taken.
     ///
     /// Windows that are phased per key begin at another time for each of them. What never exceeds the limit in
-    /// any window exceeds it in none of theirs.
+    /// any window exceeds it in none of theirs. And buckets of one policy may differ in rate and burst: a faster one
+    /// would pay off a slower one's debt, a smaller one cut a larger one's. So they share a window as well, in which
+    /// each of them takes no more than [`substituted`](Self::substituted) allows.
     pub(super) fn shared(terms: &Terms, now: u64) -> Self {
         match terms.layout {
-            Layout::FixedPerKey => Self::with(
+            Layout::FixedPerKey | Layout::Bucket => Self::with(
                 State::Slots(Box::new(Slots::new(COMPACT_SLOTS))),
                 Self::shared_first_bytes(terms),
             ),
@@ -49,9 +51,20 @@ impl Held {
 
     pub(super) fn shared_first_bytes(terms: &Terms) -> usize {
         match terms.layout {
-            Layout::FixedPerKey => Slots::most_bytes(COMPACT_SLOTS),
+            Layout::FixedPerKey | Layout::Bucket => Slots::most_bytes(COMPACT_SLOTS),
             _ => Self::first_bytes(terms),
         }
+    }
+
+    /// The terms of a bucket that is counted in a window: what it refills in one, and no more than its burst. That is
+    /// within burst + rate × x for every x. `None` for everything else.
+    fn substituted(&self, terms: &Terms) -> Option<Terms> {
+        let substitute = terms.layout == Layout::Bucket && matches!(self.state, State::Slots(_));
+        substitute.then(|| {
+            let mut terms = *terms;
+            terms.capacity = terms.capacity.min(terms.rate);
+            terms
+        })
     }
 
     /// A copy for a counter whose first bytes are already taken; none if there is no room for the rest.
@@ -97,7 +110,10 @@ impl Held {
 
     #[inline]
     pub(super) fn before(&mut self, terms: &Terms, now: u64) -> Before {
-        self.state.before(terms, now)
+        match self.substituted(terms) {
+            Some(terms) => self.state.before(&terms, now),
+            None => self.state.before(terms, now),
+        }
     }
 
     #[inline]
@@ -115,7 +131,10 @@ impl Held {
         {
             self.grow_or_compact(terms, units, budget);
         }
-        self.state.after(terms, now, charge, cost)
+        match self.substituted(terms) {
+            Some(terms) => self.state.after(&terms, now, charge, cost),
+            None => self.state.after(terms, now, charge, cost),
+        }
     }
 
     /// See [`State::date_back_bucket`].

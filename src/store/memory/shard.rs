@@ -77,7 +77,7 @@ impl Shard {
         budget: &Budget,
         seed: &impl BuildHasher,
     ) -> Place {
-        let shared = identity.shared(terms);
+        let shared = identity.shared();
         let common = if self.shared == 0 {
             None
         } else {
