@@ -65,10 +65,15 @@ impl Act {
 
 impl Engine {
     pub(crate) fn new(store: impl Store) -> Self {
+        let memory = (&store as &dyn Any).downcast_ref::<MemoryStore>().cloned();
+        Self::around(Arc::new(store), memory, DEFAULT_DEADLINE)
+    }
+
+    fn around(store: Arc<dyn Store>, memory: Option<MemoryStore>, deadline: Duration) -> Self {
         Self {
-            memory: (&store as &dyn Any).downcast_ref::<MemoryStore>().cloned(),
-            store: Arc::new(store),
-            deadline: DEFAULT_DEADLINE,
+            store,
+            memory,
+            deadline,
             local: OnceLock::new(),
             degraded: AtomicBool::new(false),
             outage: Mutex::default(),
@@ -82,14 +87,7 @@ impl Engine {
 
     /// The same store with another deadline.
     pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
-        Self {
-            store: Arc::clone(&self.store),
-            memory: self.memory.clone(),
-            deadline,
-            local: OnceLock::new(),
-            degraded: AtomicBool::new(false),
-            outage: Mutex::default(),
-        }
+        Self::around(Arc::clone(&self.store), self.memory.clone(), deadline)
     }
 
     /// Charges all or none. Each charge's policy answers by its failure policy, in the same order, when the store

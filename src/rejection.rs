@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::decision::{Decision, Verdict};
-use crate::headers::{UNAVAILABLE_RETRY, ceil_secs};
+use crate::headers::{UNAVAILABLE_RETRY, retry_secs};
 
 /// Why a request was refused. [Builders of responses](crate::response::ResponseForRejection) get it, and every
 /// refusal carries it in its extensions.
@@ -102,7 +102,7 @@ impl fmt::Display for Rejection {
         })?;
         match self.retry_after() {
             Some(wait) => {
-                let secs = ceil_secs(wait).max(1);
+                let secs = retry_secs(wait);
                 let plural = if secs == 1 { "" } else { "s" };
                 write!(f, ": retry after {secs} second{plural}")
             }

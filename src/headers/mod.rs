@@ -16,8 +16,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, Response, StatusCode};
 
 pub use self::draft::Draft;
-pub(crate) use self::number::ceil_secs;
-pub(crate) use self::shown::{UNAVAILABLE_RETRY, retry_after};
+pub(crate) use self::shown::{UNAVAILABLE_RETRY, retry_after, retry_secs};
 
 use self::inner::Inner;
 use self::shown::Shown;

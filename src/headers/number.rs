@@ -55,7 +55,7 @@ pub(super) fn number(value: u64) -> HeaderValue {
 }
 
 /// Whole seconds, rounded up: whoever waits that long never comes too early.
-pub(crate) const fn ceil_secs(duration: Duration) -> u64 {
+pub(super) const fn ceil_secs(duration: Duration) -> u64 {
     duration
         .as_secs()
         .saturating_add((duration.subsec_nanos() > 0) as u64)

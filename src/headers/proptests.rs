@@ -5,6 +5,7 @@ use http::Response;
 use proptest::prelude::*;
 use sfv::{BareItem, Dictionary, List, ListEntry, Parser};
 
+use super::number::ceil_secs;
 use super::tests::fresh;
 use super::*;
 use crate::fixtures::{Said, decision};

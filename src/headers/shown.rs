@@ -61,7 +61,12 @@ pub(crate) fn retry_after(decision: &Decision) -> Option<u64> {
         Verdict::Denied => decision.retry_after(),
         Verdict::Unavailable => Some(UNAVAILABLE_RETRY),
     };
-    wait.map(|wait| ceil_secs(wait).max(1))
+    wait.map(retry_secs)
+}
+
+/// A wait as clients are told of it: whole seconds, rounded up, at least 1, or they come back at once and in vain.
+pub(crate) fn retry_secs(wait: Duration) -> u64 {
+    ceil_secs(wait).max(1)
 }
 
 /// The window to advertise, in seconds: that of the quota, if it is whole seconds; of a bucket, the time to refill

@@ -223,13 +223,19 @@ impl<'a> Decide<'a> {
         self.conclude(granted, stamp, &charged)
     }
 
-    pub(super) fn charge(mut self, ask: &Ask<'_>) -> (Outcome, bool) {
+    /// Sums what all charges, shadows too, take of each counter in so many grants: charges on one counter are changed
+    /// together or not at all.
+    fn add_up(&mut self, times: u32) {
         for (charge, counter) in &self.charges {
             if let Some(index) = *counter {
                 let units = &mut self.counters[index].units;
-                *units = units.saturating_add(charge.cost);
+                *units = units.saturating_add(charge.cost.saturating_mul(u64::from(times)));
             }
         }
+    }
+
+    pub(super) fn charge(mut self, ask: &Ask<'_>) -> (Outcome, bool) {
+        self.add_up(1);
         let charged: SmallVec<[u32; 1]> = self.charges.iter().map(|_| 1).collect();
         let stamp = self.stamp(ask.hold);
         self.conclude(1, stamp, &charged)
@@ -243,13 +249,7 @@ impl<'a> Decide<'a> {
     }
 
     pub(super) fn give_back(mut self, times: u32, stamp: Stamp) {
-        // Charges on one counter add up, and all of them are given back or none.
-        for (charge, counter) in &self.charges {
-            if let Some(index) = *counter {
-                let units = &mut self.counters[index].units;
-                *units = units.saturating_add(charge.cost.saturating_mul(u64::from(times)));
-            }
-        }
+        self.add_up(times);
         for counter in &mut self.counters {
             if let Some(entry) = counter.place.entry(&mut self.locks[counter.lock].1) {
                 entry.give_back(&counter.terms, self.now, stamp.as_micros(), counter.units);

@@ -36,8 +36,8 @@ const KEYS_PER_SHARD: usize = 4_096;
 /// Clones share one state. Memory is capped in keys and bytes. Only what equals no state is dropped, by a hand
 /// that moves with new keys and by a thread that walks the table once a second, so no request pays for a sweep
 /// and an idle store shrinks. At the cap, keys without a counter share one per shard, policy and window:
-/// stricter for them, never looser (token buckets count in a sliding window there), and known keys keep what they have. The first time is logged, each time is
-/// counted ([`MemoryStats::overflowed`]).
+/// stricter for them, never looser (token buckets count in a sliding window there), and known keys keep what they
+/// have. The first time is logged, each time is counted ([`MemoryStats::overflowed`]).
 ///
 /// ```
 /// use tollgate::{Limiter, MemoryStore, Quota};
