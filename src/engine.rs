@@ -22,8 +22,6 @@ use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreError, S
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_millis(100);
-
 /// Longer ones count as this, which any clock can add.
 const MAX_DEADLINE: Duration = Duration::from_secs(366 * 86_400);
 
@@ -65,8 +63,9 @@ impl Act {
 
 impl Engine {
     pub(crate) fn new(store: impl Store) -> Self {
-        let memory = (&store as &dyn Any).downcast_ref::<MemoryStore>().cloned();
-        Self::around(Arc::new(store), memory, DEFAULT_DEADLINE)
+        let memory = embedded(&store);
+        let deadline = store.deadline();
+        Self::around(Arc::new(store), memory, deadline)
     }
 
     fn around(store: Arc<dyn Store>, memory: Option<MemoryStore>, deadline: Duration) -> Self {
@@ -152,7 +151,11 @@ impl Engine {
             }
             Err(error) => {
                 self.log_failure(&error, charges);
-                self.without_store(charges, failures, act)
+                let decision = self.without_store(charges, failures, act, error.kind());
+                if decision.is_allowed() {
+                    error.keep_late_grant();
+                }
+                decision
             }
         };
         if act == Act::Charge && !decision.is_allowed() {
@@ -196,18 +199,31 @@ impl Engine {
     }
 
     /// Each policy answers by its own failure policy; the request passes if all let it.
-    fn without_store(&self, charges: &[Charge<'_>], failures: &[FailurePolicy], act: Act) -> Decision {
+    ///
+    /// Where too much is asked of the store, those who flood it must not switch a limit off: who would let all pass
+    /// counts in this process then.
+    fn without_store(
+        &self,
+        charges: &[Charge<'_>],
+        failures: &[FailurePolicy],
+        act: Act,
+        why: StoreErrorKind,
+    ) -> Decision {
         let each = || charges.iter().zip(failures);
         if each().any(|(charge, failure)| *failure == FailurePolicy::Deny && charge.mode == Mode::Enforce) {
             return Decision::degraded(Verdict::Unavailable);
         }
         let shares: SmallVec<[Charge<'_>; 1]> = each()
-            .filter_map(|(charge, failure)| match failure {
-                FailurePolicy::Local { instances } => Some(Charge {
-                    quota: charge.quota.share(u64::from((*instances).max(1))),
+            .filter_map(|(charge, failure)| {
+                let instances = match failure {
+                    FailurePolicy::Local { instances } => (*instances).max(1),
+                    FailurePolicy::Allow if why == StoreErrorKind::Overloaded => 1,
+                    FailurePolicy::Allow | FailurePolicy::Deny => return None,
+                };
+                Some(Charge {
+                    quota: charge.quota.share(u64::from(instances)),
                     ..*charge
-                }),
-                FailurePolicy::Allow | FailurePolicy::Deny => None,
+                })
             })
             .collect();
         if shares.is_empty() {
@@ -220,6 +236,15 @@ impl Engine {
             Ok(Err(_)) | Err(_) => Decision::degraded(Verdict::Allowed),
         }
     }
+}
+
+/// The store, if it is the embedded one, which then needs no ask and no future.
+fn embedded(store: &dyn Any) -> Option<MemoryStore> {
+    #[cfg(feature = "redis")]
+    if let Some(crate::store::AnyStore::Memory(store)) = store.downcast_ref() {
+        return Some(store.clone());
+    }
+    store.downcast_ref().cloned()
 }
 
 #[cold]
@@ -296,6 +321,7 @@ impl Future for Deciding {
         let this = &mut *self;
         let answer = match Pin::new(&mut this.answer).poll(cx) {
             Poll::Ready(answer) => answer,
+            Poll::Pending if this.engine.store.keeps_deadlines() => return Poll::Pending,
             Poll::Pending => {
                 let until = this.until;
                 let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));

@@ -10,7 +10,8 @@ pub enum FailurePolicy {
         /// How many instances of the service share the limit.
         instances: u32,
     },
-    /// The request passes.
+    /// The request passes; but when more is asked of the store than it can answer, this is `Local` with one instance, or
+    /// whoever floods the service would switch its limits off.
     Allow,
     /// The request is refused, with status 503.
     Deny,

@@ -132,6 +132,10 @@
 //! | feature | default | |
 //! |---|---|---|
 //! | `axum` | yes | [`key::MatchedPath`], addresses from axum's `ConnectInfo`, [`Decision`] as an extractor |
+//! | `redis` | yes | [`RedisStore`]: one limit across all instances of a service, and [`store::open`] |
+//! | `redis-rustls` | no | `rediss://` URLs, by rustls with the system's root certificates; the application installs a crypto provider |
+//! | `redis-rustls-webpki-roots` | no | the same with Mozilla's root certificates |
+//! | `redis-native-tls` | no | `rediss://` URLs, by the system's TLS library |
 //! | `serde` | no | `Serialize` and `Deserialize` for [`Quota`] and [`Rate`], as text: `"100/minute"` |
 //! | `test-util` | no | a clock that tests move by hand, and the conformance suite for stores |
 
@@ -178,6 +182,8 @@ pub use self::quota::{Algorithm, MAX_LOG_UNITS, MAX_UNITS, ParseQuotaError, Quot
 pub use self::rejection::{Rejection, RejectionKind};
 pub use self::response::{DefaultResponse, ResponseForRejection};
 pub use self::service::RateLimit;
+#[cfg(feature = "redis")]
+pub use self::store::RedisStore;
 pub use self::store::{MemoryStore, Store};
 
 /// The README's examples, as doctests.

@@ -19,6 +19,17 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
+    #[cfg(feature = "redis")]
+    pub(super) fn of(terms: &Terms, (at, debt, shift): (u64, u64, u64), later: u64) -> Self {
+        let shift = shift.min(52) as u32;
+        let later = later.saturating_mul(ticks(terms.window, shift));
+        Self {
+            at,
+            debt: debt.saturating_sub(later),
+            shift,
+        }
+    }
+
     /// The debt at `now`, capped to the capacity: what was paid off up to then is taken off.
     fn level(&self, terms: &Terms, now: u64) -> Self {
         let shift = terms.shift;

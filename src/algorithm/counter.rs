@@ -15,6 +15,15 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
+    #[cfg(feature = "redis")]
+    pub(super) const fn of(index: u64, current: u64, previous: u64) -> Self {
+        Self {
+            index,
+            current,
+            previous,
+        }
+    }
+
     fn start(&self, terms: &Terms) -> u64 {
         self.index * terms.window
     }

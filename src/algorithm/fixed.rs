@@ -10,6 +10,11 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
+    #[cfg(feature = "redis")]
+    pub(super) const fn of(index: u64, count: u64) -> Self {
+        Self { index, count }
+    }
+
     fn index_at(terms: &Terms, time: u64) -> u64 {
         (time + terms.window - terms.offset) / terms.window
     }

@@ -71,6 +71,18 @@ impl Terms {
         })
     }
 
+    /// The terms of a quota for a key. `None` if unlimited.
+    #[inline]
+    pub(crate) fn of(quota: &Quota, key: &[u8]) -> Option<Self> {
+        Self::new(quota, || stable_hash(key))
+    }
+
+    /// Ticks of sliding counters and buckets last 2 to the power of this in µs.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn shift(&self) -> u32 {
+        self.shift
+    }
+
     /// How far ahead of the clock an entry may lie: more is from another clock.
     pub(crate) fn slack(&self) -> u64 {
         self.window.min(MAX_SLACK)
@@ -80,6 +92,13 @@ impl Terms {
     fn is_foreign(&self, time: u64, now: u64) -> bool {
         time > now + self.slack()
     }
+}
+
+/// The same on every instance and in every version: places the windows of a quota that is phased per key.
+fn stable_hash(key: &[u8]) -> u64 {
+    let hash = blake3::hash(key);
+    let (first, _) = hash.as_bytes().split_at(8);
+    first.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
 }
 
 /// The k of the tick rule: time counts in ticks of 2ᵏ µs.
@@ -241,6 +260,24 @@ impl State {
         };
         each!(&mut state, state => state.repair(terms, now));
         state
+    }
+
+    /// A sliding counter that says this of itself elsewhere.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_counter(index: u64, current: u64, previous: u64) -> Self {
+        Self::Counter(Counter::of(index, current, previous))
+    }
+
+    /// A fixed window that says this of itself elsewhere.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_fixed(index: u64, count: u64) -> Self {
+        Self::Fixed(Fixed::of(index, count))
+    }
+
+    /// A bucket that says this of itself elsewhere, without the `later` units.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of_bucket(terms: &Terms, at: u64, debt: u64, shift: u64, later: u64) -> Self {
+        Self::Bucket(Bucket::of(terms, (at, debt, shift), later))
     }
 
     #[inline]

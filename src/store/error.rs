@@ -9,6 +9,28 @@ use std::fmt;
 pub struct StoreError {
     kind: StoreErrorKind,
     source: Option<Box<dyn Error + Send + Sync>>,
+    #[cfg(feature = "redis")]
+    late: Option<Late>,
+}
+
+/// Says what becomes of a grant that comes after its caller was told that there is no answer: given back, unless
+/// [kept](Self::keep).
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+pub(crate) struct Late(tokio::sync::oneshot::Sender<bool>);
+
+#[cfg(feature = "redis")]
+impl Late {
+    /// And what tells whether the grant is kept; an error, if nobody said so.
+    pub(super) fn new() -> (Self, tokio::sync::oneshot::Receiver<bool>) {
+        let (keep, kept) = tokio::sync::oneshot::channel();
+        (Self(keep), kept)
+    }
+
+    fn keep(self) {
+        // Nobody may be there any more to give anything back.
+        let _ = self.0.send(true);
+    }
 }
 
 /// What kind of failure kept a store from answering.
@@ -29,7 +51,12 @@ impl StoreError {
     /// A failure without a cause that could be named.
     #[must_use]
     pub const fn new(kind: StoreErrorKind) -> Self {
-        Self { kind, source: None }
+        Self {
+            kind,
+            source: None,
+            #[cfg(feature = "redis")]
+            late: None,
+        }
     }
 
     /// A failure and what caused it.
@@ -38,6 +65,23 @@ impl StoreError {
         Self {
             kind,
             source: Some(source.into()),
+            #[cfg(feature = "redis")]
+            late: None,
+        }
+    }
+
+    /// What comes after this error is decided by whoever has it.
+    #[cfg(feature = "redis")]
+    pub(super) fn late(mut self, late: Option<Late>) -> Self {
+        self.late = late;
+        self
+    }
+
+    /// The request passed without an answer: what comes late stays charged.
+    pub(crate) fn keep_late_grant(self) {
+        #[cfg(feature = "redis")]
+        if let Some(late) = self.late {
+            late.keep();
         }
     }
 

@@ -24,20 +24,31 @@
 //! * Stamps ahead of the clock by more than the slack, the smaller of W and one second, are another clock's: they become
 //!   `now`.
 
+#[cfg(feature = "redis")]
+mod any;
 mod ask;
 mod error;
 mod future;
 mod memory;
 mod outcome;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+#[cfg(feature = "redis")]
+pub use self::any::{AnyStore, open};
 pub use self::ask::{Ask, Charge, Mode};
+#[cfg(feature = "redis")]
+pub(crate) use self::error::Late;
 pub use self::error::{StoreError, StoreErrorKind};
 pub use self::future::StoreFuture;
 pub(crate) use self::memory::KnownOutcome;
 pub use self::memory::{MemoryStats, MemoryStore, MemoryStoreBuilder};
 pub use self::outcome::{ChargeState, Outcome, Retry, Stamp};
+#[cfg(feature = "redis")]
+pub use self::redis::{ConnectError, ConnectErrorKind, Latency, RedisStats, RedisStore, RedisStoreBuilder};
 
 /// Keeps counters and decides on them, atomically and by its own clock.
 ///
@@ -70,6 +81,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets the counters of the ask's charges.
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()>;
+
+    /// How long a limiter or layer that sets no deadline waits for an answer: 100 ms, if not said.
+    fn deadline(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+
+    /// Whether every answer comes within its ask's deadline by itself. If not, which is so unless said, whoever asks
+    /// keeps the time.
+    fn keeps_deadlines(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -91,5 +113,13 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
         (**self).reset(ask)
+    }
+
+    fn deadline(&self) -> Duration {
+        (**self).deadline()
+    }
+
+    fn keeps_deadlines(&self) -> bool {
+        (**self).keeps_deadlines()
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::After;
+
 /// The answer to an [`Ask`](super::Ask).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -64,6 +66,22 @@ impl ChargeState {
             retry,
             reset_after,
         }
+    }
+
+    /// What is to be told of a counter.
+    #[inline]
+    pub(super) fn after(after: &After, now: u64, charged: u32) -> Self {
+        let retry = match after.earliest {
+            None => Retry::Never,
+            Some(time) if time <= now => Retry::Now,
+            Some(time) => Retry::After(Duration::from_micros(time - now)),
+        };
+        Self::new(
+            charged,
+            after.free,
+            retry,
+            Duration::from_micros(after.full_at - now),
+        )
     }
 }
 

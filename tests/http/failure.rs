@@ -27,6 +27,11 @@ fn layer(store: &TestStore, limit: u64, failure: FailurePolicy) -> RateLimitLaye
     RateLimitLayer::new(store.clone(), Quota::per_hour(limit), key::Global).failure_policy(failure)
 }
 
+const OVERLOADED: [Behaviour; 2] = [
+    Behaviour::Fails(StoreErrorKind::Overloaded),
+    Behaviour::FailsHeld(StoreErrorKind::Overloaded),
+];
+
 /// Every way to give no answer.
 fn failures() -> Vec<Behaviour> {
     let kinds = [
@@ -127,6 +132,9 @@ async fn local_limits_what_the_limit_stops_anyway() {
 #[tokio::test(start_paused = true)]
 async fn allow_lets_everything_pass_and_says_nothing_of_limits() {
     for behaviour in failures() {
+        if OVERLOADED.contains(&behaviour) {
+            continue;
+        }
         let store = store(behaviour);
         assert_eq!(
             statuses(limited(&store, 1, ALLOW), 20).await,
@@ -135,6 +143,15 @@ async fn allow_lets_everything_pass_and_says_nothing_of_limits() {
         );
         let response = call(&mut limited(&store, 1, ALLOW), Request::new(())).await;
         assert!(response.headers().is_empty(), "{behaviour:?}: {response:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b33_who_floods_the_store_does_not_switch_the_limit_off() {
+    for behaviour in OVERLOADED {
+        let store = store(behaviour);
+        let statuses = statuses(limited(&store, 2, ALLOW), 4).await;
+        assert_eq!(statuses, [200, 200, 429, 429], "{behaviour:?}");
     }
 }
 

@@ -7,5 +7,7 @@ mod contracts;
 mod edges;
 mod embedded;
 mod memory;
+#[path = "../model/mod.rs"]
 mod model;
+#[path = "../steps.rs"]
 mod steps;

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Shared;
 use super::entry::Identity;
 use super::shard::{Place, Shard};
-use crate::algorithm::{After, Before, MAX_SLACK, Terms};
+use crate::algorithm::{Before, MAX_SLACK, Terms};
 use crate::clock::micros;
 use crate::store::{Ask, Charge, ChargeState, Mode, Outcome, Retry, Stamp};
 
@@ -50,7 +50,8 @@ impl<'a> Decide<'a> {
             charges: SmallVec::new(),
         };
         for charge in ask.charges {
-            let counter = terms(charge).map(|terms| this.counter(Identity::new(charge, &terms), terms));
+            let counter = Terms::of(&charge.quota, charge.key.as_bytes())
+                .map(|terms| this.counter(Identity::new(charge, &terms), terms));
             this.charges.push((*charge, counter));
         }
         this.lock();
@@ -301,7 +302,7 @@ impl<'a> Decide<'a> {
         match counter.place.entry(&mut self.locks[counter.lock].1) {
             Some(entry) => {
                 let after = entry.after(&counter.terms, self.now, (self.now, 0), cost, &self.shared.budget);
-                describe(&after, self.now, charged)
+                ChargeState::after(&after, self.now, charged)
             }
             None => ChargeState::new(charged, 0, Retry::After(Duration::from_secs(1)), Duration::ZERO),
         }
@@ -347,32 +348,4 @@ pub(super) fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
         None if terms.capacity == 0 => 0,
         None => want,
     }
-}
-
-#[inline]
-pub(super) fn describe(after: &After, now: u64, charged: u32) -> ChargeState {
-    let retry = match after.earliest {
-        None => Retry::Never,
-        Some(time) if time <= now => Retry::Now,
-        Some(time) => Retry::After(Duration::from_micros(time - now)),
-    };
-    ChargeState::new(
-        charged,
-        after.free,
-        retry,
-        Duration::from_micros(after.full_at - now),
-    )
-}
-
-/// `None` if unlimited.
-#[inline]
-pub(super) fn terms(charge: &Charge<'_>) -> Option<Terms> {
-    Terms::new(&charge.quota, || stable_hash(charge.key.as_bytes()))
-}
-
-/// The same on every instance and in every version: places the windows of a quota that is phased per key.
-fn stable_hash(key: &[u8]) -> u64 {
-    let hash = blake3::hash(key);
-    let (first, _) = hash.as_bytes().split_at(8);
-    first.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
 }

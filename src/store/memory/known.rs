@@ -1,8 +1,9 @@
 //! The ordinary request: one grant of one charge, whose counter exists.
 
 use super::Shared;
-use super::decide::{describe, fits, terms};
+use super::decide::fits;
 use super::entry::Identity;
+use crate::algorithm::Terms;
 use crate::store::{Charge, ChargeState, Mode, Stamp};
 
 /// One grant of an enforced charge on a counter that exists: the ordinary request. `None` for any other, to be
@@ -12,7 +13,7 @@ pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<Know
     if charge.mode != Mode::Enforce {
         return None;
     }
-    let terms = terms(charge)?;
+    let terms = Terms::of(&charge.quota, charge.key.as_bytes())?;
     let identity = Identity::new(charge, &terms);
     let hash = identity.hash(&shared.seed);
     let mut shard = shared.shards[shared.shard_of(hash)].lock();
@@ -28,7 +29,7 @@ pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<Know
         granted: granted > 0,
         now: Stamp::from_micros(now),
         stamp: Stamp::from_micros(stamp),
-        state: describe(&after, now, granted),
+        state: ChargeState::after(&after, now, granted),
     })
 }
 

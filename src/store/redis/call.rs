@@ -1,0 +1,320 @@
+//! A call of a script: what it asks, in the words of `lua/`.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use redis::Cmd;
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::clock::ServerClock;
+use super::order::{Order, OrderCharge, OrderCounter, Wanted};
+use super::queue::Merged;
+use super::script::{By, Script, Scripts};
+use crate::algorithm::{MAX_TIME, Terms};
+use crate::key::Key;
+use crate::policy::PolicyName;
+use crate::quota::{Layout, Quota, Rate};
+use crate::store::{Ask, Charge, Mode, Stamp};
+
+/// Plain asks with deadlines as close as this share a group, and the earlier of their deadlines.
+const DEADLINES_TOGETHER: Duration = Duration::from_millis(8);
+
+/// A call that acquires, and whose reply each of its asks finds its answer in.
+#[derive(Debug)]
+pub(super) struct AcquireCall {
+    pub(super) command: Cmd,
+    /// The asks in the order of the reply.
+    pub(super) order: SmallVec<[u16; 16]>,
+}
+
+/// Plain asks that differ in their key alone.
+struct Group {
+    cost: u64,
+    want: u32,
+    terms: Terms,
+    deadline: Instant,
+    members: SmallVec<[u16; 16]>,
+}
+
+impl AcquireCall {
+    pub(super) fn new(scripts: &Scripts, by: By, clock: &ServerClock, asks: &[Merged]) -> Self {
+        if let [ask] = asks {
+            return Self::of_one(scripts, by, clock, &ask.ask);
+        }
+        let uses = uses_of_keys(asks);
+        let mut groups: SmallVec<[Group; 4]> = SmallVec::new();
+        let mut others: SmallVec<[u16; 16]> = SmallVec::new();
+        for (index, Merged { ask, .. }) in asks.iter().enumerate() {
+            let index = index as u16;
+            match plain(&ask.order) {
+                Some((cost, counter)) if uses.get(&*counter.key) == Some(&1) => {
+                    put_into_group(&mut groups, ask, cost, counter, index);
+                }
+                _ => others.push(index),
+            }
+        }
+        let mut keys: SmallVec<[&[u8]; 16]> = SmallVec::new();
+        let mut order: SmallVec<[u16; 16]> = SmallVec::new();
+        for &index in groups.iter().flat_map(|group| &group.members) {
+            order.push(index);
+            keys.extend(
+                asks[usize::from(index)]
+                    .ask
+                    .order
+                    .counters()
+                    .map(|counter| &*counter.key),
+            );
+        }
+        let mut numbers: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
+        for &index in &others {
+            order.push(index);
+            for counter in asks[usize::from(index)].ask.order.counters() {
+                numbers.entry(&counter.key).or_insert_with(|| {
+                    keys.push(&counter.key);
+                    keys.len()
+                });
+            }
+        }
+        let mut command = start(&scripts.acquire, by, &keys);
+        command.arg(groups.len());
+        for group in &groups {
+            write_group(&mut command, group, clock);
+        }
+        command.arg(others.len());
+        for &index in &others {
+            let ask = &asks[usize::from(index)].ask;
+            write_ask(&mut command, ask, clock, |counter| numbers[&*counter.key]);
+        }
+        Self { command, order }
+    }
+
+    /// Most calls, where nothing waits.
+    fn of_one(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted) -> Self {
+        let mut command;
+        if let Some((cost, counter)) = plain(&ask.order) {
+            command = start(&scripts.acquire, by, &[&counter.key]);
+            command.arg(1);
+            let group = Group {
+                cost,
+                want: ask.want,
+                terms: counter.terms,
+                deadline: ask.deadline,
+                members: SmallVec::from_slice(&[0]),
+            };
+            write_group(&mut command, &group, clock);
+            command.arg(0);
+        } else {
+            let keys = distinct_keys(&ask.order);
+            command = start(&scripts.acquire, by, &keys);
+            command.arg(0).arg(1);
+            write_ask(&mut command, ask, clock, |counter| number_of(&keys, counter));
+        }
+        Self {
+            command,
+            order: SmallVec::from_slice(&[0]),
+        }
+    }
+}
+
+/// The commands that the scripts call, and how they are called themselves.
+pub(super) const COMMANDS: &[&str] = &[
+    "evalsha", "eval", "time", "get", "set", "append", "setrange", "del",
+];
+
+/// Calls that try everything that the scripts do, on counters of their own, which they leave no trace of.
+pub(super) fn probe(scripts: &Scripts, by: By, prefix: &str) -> Vec<Cmd> {
+    // Nothing here has a deadline, so the clock is one by which it is never too late.
+    let (clock, now) = (ServerClock::new(), Instant::now());
+    clock.observe(now, now, MAX_TIME);
+    let (key, policy) = (
+        Key::named("probe", fastrand::u64(..).to_be_bytes()),
+        PolicyName::of(&Quota::per_second(9)),
+    );
+    let second = Duration::from_secs(1);
+    let quotas = [
+        Quota::per_second(9),
+        Quota::per_second(9).slots(2),
+        Quota::per_second(9).sliding_counter(),
+        Quota::per_second(9).fixed_window(),
+        Quota::token_bucket(Rate::new(9, second), 9),
+    ];
+    let charges = quotas.map(|quota| Charge::new(&key, &policy, quota));
+    let wanted = |charges| Wanted {
+        order: Order::new(prefix, &Ask::new(charges)),
+        want: 1,
+        deadline: now,
+    };
+    let (log, slots, all) = (wanted(&charges[..1]), wanted(&charges[1..2]), wanted(&charges));
+    let acquire = |ask: &Wanted| AcquireCall::of_one(scripts, by, &clock, ask).command;
+    vec![
+        // The second ones append and write over.
+        acquire(&log),
+        acquire(&log),
+        acquire(&slots),
+        acquire(&slots),
+        acquire(&all),
+        charge(scripts, by, &clock, &all),
+        peek(scripts, by, &clock, &all),
+        give_back(scripts, by, &clock, &log, Stamp::default()),
+        reset(scripts, by, &clock, &all),
+    ]
+}
+
+/// A call of one ask that is not batched.
+pub(super) fn charge(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted) -> Cmd {
+    of_one_ask(&scripts.charge, by, clock, ask, |_| {})
+}
+
+pub(super) fn peek(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted) -> Cmd {
+    of_one_ask(&scripts.peek, by, clock, ask, |_| {})
+}
+
+/// `ask.want` is the number of grants to give back.
+pub(super) fn give_back(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted, stamp: Stamp) -> Cmd {
+    of_one_ask(&scripts.give_back, by, clock, ask, |command| {
+        command.arg(ask.want).arg(stamp.as_micros());
+    })
+}
+
+pub(super) fn reset(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted) -> Cmd {
+    let mut command = start(&scripts.reset, by, &distinct_keys(&ask.order));
+    command.arg(clock.not_after(ask.deadline));
+    command
+}
+
+fn of_one_ask(
+    script: &Script,
+    by: By,
+    clock: &ServerClock,
+    ask: &Wanted,
+    first: impl FnOnce(&mut Cmd),
+) -> Cmd {
+    let keys = distinct_keys(&ask.order);
+    let mut command = start(script, by, &keys);
+    first(&mut command);
+    write_ask(&mut command, ask, clock, |counter| number_of(&keys, counter));
+    command
+}
+
+/// An ask of one enforced charge, which scripts answer on a shorter way.
+fn plain(order: &Order) -> Option<(u64, &OrderCounter)> {
+    match &*order.charges {
+        [
+            OrderCharge {
+                mode: Mode::Enforce,
+                cost,
+                counter: Some(counter),
+            },
+        ] if order.hold == 0 => Some((*cost, counter)),
+        _ => None,
+    }
+}
+
+fn uses_of_keys(asks: &[Merged]) -> HashMap<&[u8], u16, foldhash::fast::RandomState> {
+    let mut uses = HashMap::with_capacity_and_hasher(asks.len(), foldhash::fast::RandomState::default());
+    for counter in asks.iter().flat_map(|merged| merged.ask.order.counters()) {
+        *uses.entry(&*counter.key).or_default() += 1;
+    }
+    uses
+}
+
+fn put_into_group(
+    groups: &mut SmallVec<[Group; 4]>,
+    ask: &Wanted,
+    cost: u64,
+    counter: &OrderCounter,
+    index: u16,
+) {
+    let near = |deadline: Instant| {
+        deadline.saturating_duration_since(ask.deadline) < DEADLINES_TOGETHER
+            && ask.deadline.saturating_duration_since(deadline) < DEADLINES_TOGETHER
+    };
+    let group = groups.iter_mut().find(|group| {
+        group.terms == counter.terms && group.cost == cost && group.want == ask.want && near(group.deadline)
+    });
+    match group {
+        Some(group) => {
+            group.deadline = group.deadline.min(ask.deadline);
+            group.members.push(index);
+        }
+        None => groups.push(Group {
+            cost,
+            want: ask.want,
+            terms: counter.terms,
+            deadline: ask.deadline,
+            members: SmallVec::from_slice(&[index]),
+        }),
+    }
+}
+
+fn distinct_keys(order: &Order) -> SmallVec<[&[u8]; 4]> {
+    let mut keys: SmallVec<[&[u8]; 4]> = SmallVec::new();
+    for counter in order.counters() {
+        if !keys.contains(&&*counter.key) {
+            keys.push(&counter.key);
+        }
+    }
+    keys
+}
+
+fn number_of(keys: &[&[u8]], counter: &OrderCounter) -> usize {
+    1 + keys
+        .iter()
+        .position(|key| *key == &*counter.key)
+        .unwrap_or_default()
+}
+
+fn start(script: &Script, by: By, keys: &[&[u8]]) -> Cmd {
+    let mut command = script.call(by);
+    command.arg(keys.len());
+    for key in keys {
+        command.arg(*key);
+    }
+    command
+}
+
+fn write_group(command: &mut Cmd, group: &Group, clock: &ServerClock) {
+    command
+        .arg(group.members.len())
+        .arg(group.cost)
+        .arg(group.want)
+        .arg(clock.not_after(group.deadline));
+    write_terms(command, &group.terms);
+}
+
+fn write_ask(command: &mut Cmd, ask: &Wanted, clock: &ServerClock, number: impl Fn(&OrderCounter) -> usize) {
+    let counted = ask.order.charges.iter().filter_map(|charge| {
+        let counter = charge.counter.as_ref()?;
+        Some((charge, counter))
+    });
+    command
+        .arg(ask.want)
+        .arg(ask.order.hold)
+        .arg(clock.not_after(ask.deadline))
+        .arg(counted.clone().count());
+    for (charge, counter) in counted {
+        command
+            .arg(number(counter))
+            .arg(charge.cost)
+            .arg(u8::from(charge.mode == Mode::Enforce));
+        write_terms(command, &counter.terms);
+    }
+}
+
+fn write_terms(command: &mut Cmd, terms: &Terms) {
+    let (layout, extra) = match terms.layout {
+        Layout::Log => (1, 0),
+        Layout::Slots(slots) => (2, u64::from(slots)),
+        Layout::Counter => (3, 0),
+        Layout::Fixed | Layout::FixedPerKey => (4, terms.offset),
+        Layout::Bucket => (5, 0),
+    };
+    command
+        .arg(layout)
+        .arg(terms.capacity)
+        .arg(terms.rate)
+        .arg(terms.window)
+        .arg(extra)
+        .arg(terms.shift());
+}

@@ -1,0 +1,106 @@
+//! What a counter is called in Redis.
+
+use std::io::Write as _;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::Terms;
+use crate::quota::Layout;
+use crate::store::Charge;
+
+/// What the layout of keys and values is called. Another layout is another number, so that versions of this crate that
+/// run side by side never read each other's counters.
+const SCHEMA: &str = "1";
+
+/// The name of a counter: `prefix:schema:{subject}:policy:layout window`, such as
+/// `tollgate:1:{ip=203.0.113.7}:100-per-60s:l60000000`. Names up to this size do not allocate.
+pub(super) type CounterKey = SmallVec<[u8; 80]>;
+
+/// Writes the identity of a counter. The subject is the hash tag, which places all of its counters in one slot of a
+/// cluster; a [`Key`](crate::Key) has no braces.
+pub(super) fn counter_key(prefix: &str, charge: &Charge<'_>, terms: &Terms) -> CounterKey {
+    let mut key = CounterKey::new();
+    let parts: [&[u8]; 7] = [
+        prefix.as_bytes(),
+        b":",
+        SCHEMA.as_bytes(),
+        b":{",
+        charge.key.as_bytes(),
+        b"}:",
+        charge.policy.as_str().as_bytes(),
+    ];
+    for part in parts {
+        key.extend_from_slice(part);
+    }
+    let window = terms.window;
+    let _ = match terms.layout {
+        Layout::Log => write!(key, ":l{window}"),
+        Layout::Slots(slots) => write!(key, ":s{slots}/{window}"),
+        Layout::Counter => write!(key, ":c{window}"),
+        Layout::Fixed => write!(key, ":f{window}+{}", terms.offset),
+        Layout::FixedPerKey => write!(key, ":p{window}"),
+        Layout::Bucket => write!(key, ":b{window}"),
+    };
+    key
+}
+
+/// The slot of a Redis cluster that a counter lives in: CRC-16 (XMODEM) of its hash tag, modulo 16 384, as the
+/// [cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/) has it.
+pub(super) fn slot(key: &[u8]) -> u16 {
+    let tag = key
+        .iter()
+        .position(|&byte| byte == b'{')
+        .map(|open| &key[open + 1..])
+        .and_then(|rest| {
+            let close = rest.iter().position(|&byte| byte == b'}')?;
+            (close > 0).then(|| &rest[..close])
+        });
+    crc16(tag.unwrap_or(key)) % 16_384
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                crc << 1 ^ 0x1021
+            }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, PolicyName, Quota};
+
+    fn key_of(quota: Quota) -> String {
+        let (subject, policy) = (Key::from("a"), PolicyName::new("api").unwrap());
+        let charge = Charge::new(&subject, &policy, quota);
+        let terms = Terms::new(&quota, || 0).unwrap();
+        String::from_utf8(counter_key("tollgate", &charge, &terms).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_name_tells_subject_policy_layout_and_window() {
+        assert_eq!(key_of(Quota::per_minute(9)), "tollgate:1:{key=a}:api:l60000000");
+        assert_eq!(key_of(Quota::per_minute(8)), key_of(Quota::per_minute(9)));
+        assert_eq!(
+            key_of(Quota::per_second(9).slots(16)),
+            "tollgate:1:{key=a}:api:s16/1000000"
+        );
+        assert_eq!(
+            key_of(Quota::per_second(9).fixed_window()),
+            "tollgate:1:{key=a}:api:f1000000+0"
+        );
+    }
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"foo"), 12_182);
+        assert_eq!(slot(b"a{foo}b"), 12_182);
+        assert_eq!(slot(b"{}foo"), crc16(b"{}foo") % 16_384);
+    }
+}

@@ -1,0 +1,173 @@
+//! The way to a server: a connection now, or why there is none.
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{Cmd, RedisResult, Value};
+use tokio::time::Instant;
+
+use super::address::Address;
+pub(super) use super::breaker::LinkState;
+use super::class::Class;
+use super::clock::ServerClock;
+use super::connect_error::ConnectError;
+pub(super) use super::settings::LinkSettings;
+use super::supervisor::Supervisor;
+use crate::store::StoreError;
+
+/// The way to a server.
+pub(super) struct Link {
+    supervisor: Arc<Supervisor>,
+}
+
+impl Link {
+    /// Around the user's own connection, which mends itself, or not.
+    /// So many failures in a row open the breaker.
+    pub(super) fn given<C>(connection: C, breaker_failures: u32) -> Self
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        Self {
+            supervisor: Supervisor::of_given(Box::new(connection), breaker_failures),
+        }
+    }
+
+    /// Our own supervised connection. Waits for the connect timeout: a server that answers and is unfit is an error; one
+    /// that cannot be reached is a warning, and connecting goes on in the background.
+    pub(super) async fn supervised(address: Address, settings: LinkSettings) -> Result<Self, ConnectError> {
+        let supervisor = Supervisor::connect(address, settings).await?;
+        Ok(Self { supervisor })
+    }
+
+    /// A connection on which to send now, or why there is none. Never waits.
+    pub(super) fn route(&self) -> Result<Route, StoreError> {
+        match self.supervisor.live() {
+            Ok(live) => Ok(Route {
+                supervisor: Arc::clone(&self.supervisor),
+                live,
+            }),
+            Err(reason) => Err(StoreError::with_source(
+                crate::store::StoreErrorKind::Unavailable,
+                Down { reason },
+            )),
+        }
+    }
+
+    pub(super) fn state(&self) -> LinkState {
+        self.supervisor.state()
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("server", &format_args!("{}", self.supervisor.server()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// One connection and its clock.
+#[derive(Clone)]
+pub(super) struct Route {
+    supervisor: Arc<Supervisor>,
+    live: Arc<Live>,
+}
+
+impl Route {
+    pub(super) fn clock(&self) -> &ServerClock {
+        &self.live.clock
+    }
+
+    /// The future owns all that it needs. An error that the server answers with is an error; one that stands inside an array
+    /// stays there. As long as the future lives, so does the connection, even if it has been replaced.
+    pub(super) fn send(&self, command: Cmd) -> Reply {
+        self.live.connection.send(command)
+    }
+
+    /// What came of a call, for breaker and supervisor. A call whose answer came too late for its caller is `Answered`.
+    pub(super) fn report(&self, sent: Instant, what: Report) {
+        self.supervisor.report(&self.live, sent, what);
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route")
+            .field("server", &format_args!("{}", self.supervisor.server()))
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    Answered,
+    TimedOut,
+    Failed(Class),
+}
+
+pub(super) type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
+
+/// A connection in use. Dropping the last handle closes it.
+pub(super) struct Live {
+    pub(super) connection: Connection,
+    pub(super) clock: ServerClock,
+    /// Which of the supervisor's connections it is.
+    pub(super) generation: u64,
+}
+
+pub(super) enum Connection {
+    Own(MultiplexedConnection),
+    Given(Box<dyn Shared>),
+}
+
+impl Connection {
+    pub(super) fn send(&self, command: Cmd) -> Reply {
+        match self {
+            Self::Own(connection) => {
+                let mut connection = connection.clone();
+                Box::pin(async move { answer(connection.send_packed_command(&command).await) })
+            }
+            Self::Given(connection) => connection.send(command),
+        }
+    }
+}
+
+/// The user's connection, whatever its type.
+pub(super) trait Shared: Send + Sync {
+    fn send(&self, command: Cmd) -> Reply;
+}
+
+impl<C> Shared for C
+where
+    C: ConnectionLike + Clone + Send + Sync + 'static,
+{
+    fn send(&self, command: Cmd) -> Reply {
+        let mut connection = self.clone();
+        Box::pin(async move { answer(connection.req_packed_command(&command).await) })
+    }
+}
+
+/// The client hands out the server's errors as values.
+pub(super) fn answer(reply: RedisResult<Value>) -> RedisResult<Value> {
+    match reply {
+        Ok(Value::ServerError(error)) => Err(error.into()),
+        reply => reply,
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+struct Down {
+    reason: Class,
+}
+
+impl fmt::Display for Down {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no connection to Redis ({})", self.reason.name())
+    }
+}
+
+impl Error for Down {}

@@ -1,0 +1,218 @@
+//! The shared store: one atomic script a decision, on the server's clock.
+//!
+//! The path of an ask: [`order`] writes down what it charges; [`dispatch`] sends it alone, or merged and batched by
+//! [`queue`]; [`call`] puts it into a script's words and [`reply`] reads the answer; [`link`] is the way to the server.
+
+mod address;
+mod breaker;
+mod builder;
+mod call;
+mod class;
+mod clock;
+mod connect_error;
+mod dispatch;
+mod key;
+mod link;
+mod order;
+mod probe;
+mod queue;
+mod refusal;
+mod reply;
+mod script;
+#[cfg(test)]
+mod server;
+mod settings;
+mod stats;
+mod supervisor;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::aio::ConnectionLike;
+
+pub use self::builder::RedisStoreBuilder;
+pub use self::connect_error::{ConnectError, ConnectErrorKind};
+use self::dispatch::Dispatch;
+use self::link::LinkState;
+use self::order::{Order, Wanted, deadline_after};
+use self::queue::Answered;
+pub use self::stats::{Latency, RedisStats};
+use super::{Ask, ChargeState, Outcome, Retry, Stamp, Store, StoreFuture};
+use crate::clock::micros;
+
+/// Counts in a Redis server that all instances of a service share: one limit, whatever the number of instances.
+///
+/// Every decision is one call of an atomic script, on the server's clock. Works with Redis from 6.2 on, Valkey, and what
+/// runs their Lua scripts; no modules are needed. Clones share one connection.
+///
+/// ```no_run
+/// use tollgate::{Quota, RateLimitLayer, RedisStore, key};
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = RedisStore::connect("redis://127.0.0.1/").await?;
+/// let layer = RateLimitLayer::new(store, Quota::per_minute(100), key::PeerIp);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # When Redis does not answer
+///
+/// Every ask is answered within its deadline (100 ms), whatever Redis does, and nothing waits for a reconnect: when there is no
+/// answer, the policy's [`FailurePolicy`](crate::FailurePolicy) decides. A charge never happens after its deadline: each call carries
+/// the latest server time at which it may be done. What was granted too late for its caller is given back. After a
+/// row of failures the server is not asked any more until a probe in the background has got an answer.
+/// [`stats`](Self::stats) tells.
+///
+/// # What is sent
+///
+/// A lone ask is one call, made in its caller's own future. While calls are under way, what arrives waits for the next
+/// one and shares it; equal asks become one. Nothing is delayed when the store is idle.
+///
+/// # What is kept
+///
+/// One key for each counter, `tollgate:1:{subject}:policy:window`, with a TTL: it goes when its last unit has left the
+/// window, or up to max(1 s, 1/8 of the window) later. See [`Store`](crate::store) for what exactly is counted.
+///
+/// # Exactness
+///
+/// The limit is exact while one server keeps the state. A failover to a replica can forget what had not been copied:
+/// that much, at most one limit for each key, can be admitted again. So can an evicting `maxmemory-policy`: choose
+/// `noeviction`, or `volatile-ttl`, which evicts what ends soonest. After a forward step of the server's clock at most one
+/// limit more is admitted; after a step back nobody is held longer than two windows (and the smaller of the window and one second).
+#[derive(Clone)]
+pub struct RedisStore {
+    dispatch: Arc<Dispatch>,
+    prefix: Arc<str>,
+    deadline: Duration,
+}
+
+impl RedisStore {
+    /// Connects to the server of a URL: `redis://`, `rediss://` (with one of the TLS features) or `unix://`, with user,
+    /// password and database as usual: `redis://user:password@host:6379/0`. Waits for one second at most.
+    ///
+    /// A server that cannot be reached is no error: the service starts, its failure policies decide, a line is logged, and
+    /// connecting goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is malformed, or the server answers and cannot serve; the text says what to do.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(url).await
+    }
+
+    /// Around a connection of your own, such as a `ConnectionManager`, a `MultiplexedConnection` or a `ClusterConnection` of
+    /// the crate [`redis`], version 1.
+    ///
+    /// Its retries must be off, where it has any, or one check can be charged several times:
+    /// `ClusterClient::builder(nodes).retries(0)`. Nothing is tried before the first ask, and mending the connection is its own
+    /// affair.
+    #[must_use]
+    pub fn new<C>(connection: C) -> Self
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        Self::builder().build(connection)
+    }
+
+    /// Sets more than the URL.
+    pub fn builder() -> RedisStoreBuilder {
+        RedisStoreBuilder::new()
+    }
+
+    /// What the store has seen, and what it does now.
+    #[must_use]
+    pub fn stats(&self) -> RedisStats {
+        let (waiting, in_flight) = {
+            let queue = self.dispatch.queue();
+            (queue.callers(), queue.in_flight())
+        };
+        self.dispatch.stats.snapshot(
+            matches!(self.dispatch.link.state(), LinkState::Open { .. }),
+            waiting,
+            in_flight,
+        )
+    }
+
+    fn wanted(&self, ask: &Ask<'_>, want: u32) -> Wanted {
+        Wanted {
+            order: Order::new(&self.prefix, ask),
+            want,
+            deadline: deadline_after(ask.deadline),
+        }
+    }
+
+    /// Sends an ask, unless nothing of it is counted: then it is granted and charged so often.
+    fn send<F>(
+        &self,
+        ask: &Ask<'_>,
+        (granted, charged): (u32, u32),
+        send: impl FnOnce(Arc<Dispatch>, Wanted) -> F,
+    ) -> StoreFuture<Outcome>
+    where
+        F: Future<Output = Answered> + Send + 'static,
+    {
+        let wanted = self.wanted(ask, ask.want);
+        if wanted.order.counters().next().is_none() {
+            return StoreFuture::ready(Ok(uncounted(ask, granted, charged)));
+        }
+        StoreFuture::waiting(send(Arc::clone(&self.dispatch), wanted))
+    }
+}
+
+/// Unlimited charges fit always. No server is asked, so the time is this machine's.
+fn uncounted(ask: &Ask<'_>, granted: u32, charged: u32) -> Outcome {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let states = ask
+        .charges
+        .iter()
+        .map(|_| ChargeState::new(charged, u64::MAX, Retry::Now, Duration::ZERO));
+    Outcome::new(granted, Stamp::from_micros(micros(now)), states)
+}
+
+impl Store for RedisStore {
+    fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        self.send(ask, (ask.want, ask.want), Dispatch::acquire)
+    }
+
+    fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {
+        let (dispatch, wanted) = (Arc::clone(&self.dispatch), self.wanted(ask, times));
+        StoreFuture::waiting(async move { dispatch.give_back(wanted, stamp).await })
+    }
+
+    fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        self.send(ask, (1, 1), |dispatch, wanted| async move {
+            dispatch.charge(wanted).await
+        })
+    }
+
+    fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        self.send(ask, (ask.want, 0), |dispatch, wanted| async move {
+            dispatch.peek(wanted).await
+        })
+    }
+
+    fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
+        let (dispatch, wanted) = (Arc::clone(&self.dispatch), self.wanted(ask, 1));
+        StoreFuture::waiting(async move { dispatch.reset(wanted).await })
+    }
+
+    fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    fn keeps_deadlines(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("link", &self.dispatch.link)
+            .field("prefix", &self.prefix)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! What a caller asks for, ready to be sent.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::key::{CounterKey, counter_key};
+use crate::algorithm::Terms;
+use crate::clock::micros;
+use crate::quota::Layout;
+use crate::store::{Ask, Charge, Mode};
+
+/// More units than any counter holds; the scripts add up such numbers without loss.
+const MOST_COST: u64 = 1 << 34;
+
+/// An ask that outlives its caller's call: the charges with the names of their counters.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) charges: SmallVec<[OrderCharge; 1]>,
+    /// In microseconds.
+    pub(super) hold: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct OrderCharge {
+    pub(super) mode: Mode,
+    pub(super) cost: u64,
+    /// `None` if unlimited: it fits always and nothing counts it.
+    pub(super) counter: Option<OrderCounter>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct OrderCounter {
+    pub(super) key: CounterKey,
+    pub(super) terms: Terms,
+    /// Units of all enforced charges on this counter: what the next grant takes.
+    pub(super) enforced: u64,
+}
+
+impl Order {
+    pub(super) fn new(prefix: &str, ask: &Ask<'_>) -> Self {
+        let mut charges: SmallVec<[OrderCharge; 1]> = ask
+            .charges
+            .iter()
+            .map(|charge| OrderCharge {
+                mode: charge.mode,
+                cost: charge.cost.min(MOST_COST),
+                counter: OrderCounter::new(prefix, charge),
+            })
+            .collect();
+        if let [charge] = &mut *charges {
+            if let (Mode::Enforce, Some(counter)) = (charge.mode, &mut charge.counter) {
+                counter.enforced = charge.cost;
+            }
+        } else {
+            add_up(&mut charges);
+        }
+        Self {
+            charges,
+            hold: micros(ask.hold),
+        }
+    }
+
+    /// Whether two orders may be answered as one that is wanted more often.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.hold == other.hold
+            && self.charges.len() == other.charges.len()
+            && self.charges.iter().zip(&other.charges).all(|(one, other)| {
+                one.cost == other.cost
+                    && one.mode == other.mode
+                    && match (&one.counter, &other.counter) {
+                        (Some(one), Some(other)) => one.terms == other.terms && one.key == other.key,
+                        (one, other) => one.is_none() && other.is_none(),
+                    }
+            })
+    }
+
+    pub(super) fn counters(&self) -> impl Iterator<Item = &OrderCounter> {
+        self.charges.iter().filter_map(|charge| charge.counter.as_ref())
+    }
+
+    /// Units that one grant writes into logs, one by one.
+    pub(super) fn units_written(&self) -> u64 {
+        let logs = self.charges.iter().filter(|charge| {
+            let counter = charge.counter.as_ref();
+            counter.is_some_and(|counter| counter.terms.layout == Layout::Log)
+        });
+        logs.fold(0, |sum, charge| sum + charge.cost)
+    }
+}
+
+/// Charges on one counter add up, under the terms of the first.
+fn add_up(charges: &mut [OrderCharge]) {
+    for index in 0..charges.len() {
+        let Some(counter) = &charges[index].counter else {
+            continue;
+        };
+        let same = |charge: &&OrderCharge| {
+            charge.mode == Mode::Enforce
+                && charge
+                    .counter
+                    .as_ref()
+                    .is_some_and(|other| other.key == counter.key)
+        };
+        let enforced = charges.iter().filter(same).map(|charge| charge.cost).sum();
+        let first = charges
+            .iter()
+            .filter_map(|charge| charge.counter.as_ref())
+            .find(|other| other.key == counter.key);
+        let terms = first.map_or(counter.terms, |first| first.terms);
+        if let Some(counter) = &mut charges[index].counter {
+            counter.enforced = enforced;
+            counter.terms = terms;
+        }
+    }
+}
+
+impl OrderCounter {
+    fn new(prefix: &str, charge: &Charge<'_>) -> Option<Self> {
+        let terms = Terms::of(&charge.quota, charge.key.as_bytes())?;
+        Some(Self {
+            key: counter_key(prefix, charge, &terms),
+            terms,
+            enforced: 0,
+        })
+    }
+}
+
+/// An order and how often, until when, it is wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) order: Order,
+    pub(super) want: u32,
+    pub(super) deadline: Instant,
+}
+
+/// The time that a caller waits until. Longer times than a clock can add count as a year.
+pub(super) fn deadline_after(wait: Duration) -> Instant {
+    Instant::now() + wait.min(Duration::from_secs(366 * 86_400))
+}

@@ -1,0 +1,246 @@
+//! What waits for the next call: equal asks merged, in the order of their first arrival.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher};
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::key::slot;
+use super::order::{Order, Wanted};
+use crate::store::{Outcome, StoreError};
+
+/// What a waiting caller gets.
+pub(super) type Answered = Result<Outcome, StoreError>;
+
+/// Somebody who waits for an answer.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) want: u32,
+    pub(super) deadline: Instant,
+    pub(super) answer: oneshot::Sender<Answered>,
+}
+
+/// Equal asks, to be sent as one that is wanted as often as all of them, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Merged {
+    pub(super) ask: Wanted,
+    /// In order of arrival.
+    pub(super) callers: SmallVec<[Caller; 1]>,
+}
+
+/// How much a call carries, and how much may wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Charges in one call.
+    pub(super) charges: usize,
+    /// Units that one call writes one by one.
+    pub(super) units: u64,
+    /// Callers that wait at once.
+    pub(super) waiting: usize,
+    /// Calls in flight at once.
+    pub(super) in_flight: usize,
+}
+
+/// Asks that wait while calls are in flight, and the calls in flight.
+#[derive(Debug)]
+pub(super) struct Queue {
+    bounds: Bounds,
+    waiting: VecDeque<Merged>,
+    /// Asks by what they ask for: positions, counted from the first ask ever.
+    equal: HashTable<u64>,
+    hasher: foldhash::fast::RandomState,
+    taken: u64,
+    callers: usize,
+    /// Each call in flight, and until when its place counts.
+    flights: SmallVec<[(u64, Instant); 4]>,
+    last_flight: u64,
+}
+
+/// A call's place among those in flight.
+pub(super) type Flight = u64;
+
+impl Queue {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            waiting: VecDeque::new(),
+            equal: HashTable::new(),
+            hasher: foldhash::fast::RandomState::default(),
+            taken: 0,
+            callers: 0,
+            flights: SmallVec::new(),
+            last_flight: 0,
+        }
+    }
+
+    pub(super) const fn callers(&self) -> usize {
+        self.callers
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// A place for a call, if one is free and nobody waits who came before.
+    pub(super) fn take_off(&mut self, now: Instant, deadline: Instant) -> Option<Flight> {
+        (self.waiting.is_empty() && self.has_place(now)).then(|| self.place(deadline))
+    }
+
+    /// A caller that has stopped polling its call keeps its place until the call's deadline, and no longer.
+    pub(super) fn has_place(&mut self, now: Instant) -> bool {
+        if self.flights.len() >= self.bounds.in_flight {
+            self.flights.retain(|(_, until)| *until > now);
+        }
+        self.flights.len() < self.bounds.in_flight
+    }
+
+    fn place(&mut self, until: Instant) -> Flight {
+        self.last_flight += 1;
+        self.flights.push((self.last_flight, until));
+        self.last_flight
+    }
+
+    /// The next call's place and asks, if a place is free and somebody waits.
+    pub(super) fn next_batch(&mut self, per_slot: bool) -> Option<(Flight, SmallVec<[Merged; 1]>)> {
+        if self.waiting.is_empty() || !self.has_place(Instant::now()) {
+            return None;
+        }
+        let batch = self.take(per_slot);
+        let deadlines = batch
+            .iter()
+            .flat_map(|merged| &merged.callers)
+            .map(|caller| caller.deadline);
+        let until = deadlines.max()?;
+        Some((self.place(until), batch))
+    }
+
+    /// Ends a call. It may have lost its place before.
+    pub(super) fn land(&mut self, flight: Flight) {
+        self.flights.retain(|(each, _)| *each != flight);
+    }
+
+    /// Lets a caller wait. False if too many do.
+    pub(super) fn push(&mut self, order: &Order, caller: Caller) -> bool {
+        if self.callers >= self.bounds.waiting {
+            return false;
+        }
+        self.callers += 1;
+        let hash = self.hash(order);
+        let taken = self.taken;
+        let at = |position: u64| (position - taken) as usize;
+        let waiting = &self.waiting;
+        let found = self
+            .equal
+            .find_mut(hash, |&position| waiting[at(position)].ask.order.is_same(order));
+        if let Some(position) = found {
+            let merged = &mut self.waiting[at(*position)];
+            let want = merged.ask.want.saturating_add(caller.want);
+            let units = order.units_written().saturating_mul(u64::from(want));
+            if units <= self.bounds.units {
+                merged.ask.want = want;
+                merged.ask.deadline = merged.ask.deadline.min(caller.deadline);
+                merged.callers.push(caller);
+                return true;
+            }
+            // Full: from now on another one stands for the same.
+            *position = taken + self.waiting.len() as u64;
+        } else {
+            let position = taken + waiting.len() as u64;
+            let (waiting, hasher) = (&self.waiting, &self.hasher);
+            self.equal.insert_unique(hash, position, |&position| {
+                hash_of(hasher, &waiting[at(position)].ask.order)
+            });
+        }
+        self.waiting.push_back(Merged {
+            ask: Wanted {
+                order: order.clone(),
+                want: caller.want,
+                deadline: caller.deadline,
+            },
+            callers: SmallVec::from_buf([caller]),
+        });
+        true
+    }
+
+    /// The next call's asks; with `per_slot`, of one slot of a cluster. Callers who have gone are left out.
+    fn take(&mut self, per_slot: bool) -> SmallVec<[Merged; 1]> {
+        let mut batch = SmallVec::with_capacity(self.waiting.len().min(self.bounds.charges));
+        let now = Instant::now();
+        let (mut charges, mut units) = (0, 0);
+        let mut only_slot = None;
+        let mut skipped = Vec::new();
+        while let Some(next) = self.waiting.front() {
+            if per_slot {
+                let slot = next.ask.order.counters().next().map(|counter| slot(&counter.key));
+                if *only_slot.get_or_insert(slot) != slot {
+                    skipped.push(self.pop());
+                    continue;
+                }
+            }
+            charges += next.ask.order.charges.len();
+            units += next
+                .ask
+                .order
+                .units_written()
+                .saturating_mul(u64::from(next.ask.want));
+            if !batch.is_empty() && (charges > self.bounds.charges || units > self.bounds.units) {
+                break;
+            }
+            let mut next = self.pop();
+            self.callers -= next.callers.len();
+            next.callers
+                .retain(|caller| !caller.answer.is_closed() && caller.deadline > now);
+            if let Some(deadline) = next.callers.iter().map(|caller| caller.deadline).min() {
+                next.ask.deadline = deadline;
+                next.ask.want = next.callers.iter().map(|caller| caller.want).sum();
+                batch.push(next);
+            }
+        }
+        for merged in skipped.into_iter().rev() {
+            self.unpop(merged);
+        }
+        batch
+    }
+
+    fn pop(&mut self) -> Merged {
+        let Some(merged) = self.waiting.pop_front() else {
+            unreachable!("popped from an empty queue");
+        };
+        let (position, hash) = (self.taken, self.hash(&merged.ask.order));
+        self.taken += 1;
+        if let Ok(entry) = self.equal.find_entry(hash, |&each| each == position) {
+            entry.remove();
+        }
+        merged
+    }
+
+    /// Puts back what was popped last.
+    fn unpop(&mut self, merged: Merged) {
+        let hash = self.hash(&merged.ask.order);
+        self.waiting.push_front(merged);
+        self.taken -= 1;
+        let (position, taken) = (self.taken, self.taken);
+        let (waiting, hasher) = (&self.waiting, &self.hasher);
+        self.equal.insert_unique(hash, position, |&position| {
+            hash_of(hasher, &waiting[(position - taken) as usize].ask.order)
+        });
+    }
+
+    fn hash(&self, order: &Order) -> u64 {
+        hash_of(&self.hasher, order)
+    }
+}
+
+fn hash_of(hasher: &foldhash::fast::RandomState, order: &Order) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    for counter in order.counters() {
+        hasher.write(&counter.key);
+    }
+    for charge in &order.charges {
+        hasher.write_u64(charge.cost);
+    }
+    hasher.finish()
+}

@@ -1,0 +1,188 @@
+//! What scripts reply, and what it means to each of the callers that share an answer.
+
+use std::time::Duration;
+
+use redis::Value;
+use smallvec::SmallVec;
+
+use super::order::{Order, OrderCounter};
+use crate::algorithm::{After, State};
+use crate::quota::Layout;
+use crate::store::{ChargeState, Mode, Outcome, Retry, Stamp};
+
+/// The reply to one ask.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// The server came to it after its deadline, and did nothing.
+    TooLate,
+    Answer(Answer),
+}
+
+/// A store's answer to an ask that may stand for several.
+#[derive(Debug)]
+pub(super) struct Answer {
+    now: u64,
+    stamp: u64,
+    pub(super) granted: u32,
+    /// Of the charges that are counted.
+    reports: SmallVec<[Report; 1]>,
+}
+
+/// What a script tells of one charge: how often it was charged, and three numbers of its counter (`lua/acquire.lua`).
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    charged: u32,
+    numbers: [i64; 3],
+}
+
+/// A reply that no script of this crate gives.
+#[derive(Debug)]
+pub(super) struct Malformed;
+
+/// Splits a reply into the server's time and the rest.
+pub(super) fn split(value: &Value) -> Result<(u64, &[Value]), Malformed> {
+    match value {
+        Value::Array(values) => match values.split_first() {
+            Some((Value::Int(now), rest)) if *now > 0 => Ok((*now as u64, rest)),
+            _ => Err(Malformed),
+        },
+        _ => Err(Malformed),
+    }
+}
+
+impl Reply {
+    /// Reads the reply to `order`, wanted so often.
+    pub(super) fn read(value: &Value, now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
+        match value {
+            Value::Int(-1) => Ok(Self::TooLate),
+            Value::Int(units) if *units > 0 => Ok(Self::Answer(Answer::of_plain(*units, now, order, want)?)),
+            Value::Array(numbers) => Ok(Self::Answer(Answer::read(numbers, now, order, want)?)),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl Answer {
+    /// A plain ask that was granted all it wanted, as of now, with room for another grant: nothing is told but the units
+    /// in the log.
+    fn of_plain(units: i64, now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
+        let counter = order.counters().next().ok_or(Malformed)?;
+        Ok(Self {
+            now,
+            stamp: now,
+            granted: want,
+            reports: SmallVec::from_buf([Report {
+                charged: want,
+                numbers: [units, 0, counter.terms.window as i64],
+            }]),
+        })
+    }
+
+    fn read(numbers: &[Value], now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
+        let mut numbers = numbers.iter().map(|value| match value {
+            Value::Int(number) => Ok(*number),
+            _ => Err(Malformed),
+        });
+        let mut next = || numbers.next().ok_or(Malformed)?;
+        let granted = u32::try_from(next()?).map_err(|_| Malformed)?;
+        let stamp = now.checked_add_signed(next()?).ok_or(Malformed)?;
+        let mut reports = SmallVec::new();
+        for _ in order.counters() {
+            reports.push(Report {
+                charged: u32::try_from(next()?).map_err(|_| Malformed)?,
+                numbers: [next()?, next()?, next()?],
+            });
+        }
+        if granted > want || numbers.next().is_some() {
+            return Err(Malformed);
+        }
+        Ok(Self {
+            now,
+            stamp,
+            granted,
+            reports,
+        })
+    }
+
+    /// What the caller is told who gets `take` of the grants after `before` others: what it would have been told, had
+    /// all asked one after another. Who gets none is told the state after all.
+    pub(super) fn outcome(&self, order: &Order, before: u32, take: u32) -> Outcome {
+        let upto = if take == 0 { self.granted } else { before + take };
+        let mut reports = self.reports.iter();
+        let states = order.charges.iter().map(|charge| {
+            let Some(counter) = &charge.counter else {
+                return ChargeState::new(take, u64::MAX, Retry::Now, Duration::ZERO);
+            };
+            let Some(report) = reports.next() else {
+                return ChargeState::new(take, 0, Retry::Never, Duration::ZERO);
+            };
+            let charged = report.charged.min(upto) - report.charged.min(upto - take);
+            let cost = match charge.mode {
+                Mode::Enforce => counter.enforced,
+                Mode::Shadow => charge.cost,
+            };
+            let later = self.units(order, counter, self.granted) - self.units(order, counter, upto);
+            ChargeState::after(&report.after(counter, self.now, later, cost), self.now, charged)
+        });
+        Outcome::new(take, Stamp::from_micros(self.now), states).stamp(Stamp::from_micros(self.stamp))
+    }
+
+    /// Units that so many grants took of a counter.
+    fn units(&self, order: &Order, counter: &OrderCounter, grants: u32) -> u64 {
+        let charges = order.charges.iter().filter(|charge| charge.counter.is_some());
+        charges
+            .zip(&self.reports)
+            .filter(|(charge, _)| {
+                charge
+                    .counter
+                    .as_ref()
+                    .is_some_and(|other| other.key == counter.key)
+            })
+            .map(|(charge, report)| charge.cost * u64::from(report.charged.min(grants)))
+            .sum()
+    }
+
+    pub(super) const fn stamp(&self) -> Stamp {
+        Stamp::from_micros(self.stamp)
+    }
+
+    /// How often each charge was charged among the grants after `before` others.
+    pub(super) fn charged(&self, order: &Order, before: u32, take: u32) -> SmallVec<[u32; 1]> {
+        let mut reports = self.reports.iter();
+        let times = order.charges.iter().map(|charge| {
+            let charged = match &charge.counter {
+                Some(_) => reports.next().map_or(0, |report| report.charged),
+                None => 0,
+            };
+            charged.min(before + take) - charged.min(before)
+        });
+        times.collect()
+    }
+}
+
+impl Report {
+    /// The counter before the last `later` units were charged.
+    fn after(&self, counter: &OrderCounter, now: u64, later: u64, cost: u64) -> After {
+        let terms = &counter.terms;
+        let [a, b, c] = self.numbers.map(|number| u64::try_from(number).unwrap_or(0));
+        let mut state = match terms.layout {
+            Layout::Log | Layout::Slots(_) => {
+                let free = terms.capacity.saturating_sub(a.saturating_sub(later));
+                let earliest = match self.numbers[1] {
+                    _ if later > 0 && cost <= free && terms.capacity > 0 => Some(now),
+                    ..0 => None,
+                    wait => Some(now + wait.unsigned_abs()),
+                };
+                return After {
+                    free,
+                    earliest,
+                    full_at: now + c,
+                };
+            }
+            Layout::Counter => State::of_counter(a, b.saturating_sub(later), c),
+            Layout::Fixed | Layout::FixedPerKey => State::of_fixed(a, b.saturating_sub(later)),
+            Layout::Bucket => State::of_bucket(terms, a, b, c, later),
+        };
+        state.after(terms, now, (now, 0), cost)
+    }
+}

@@ -1,0 +1,152 @@
+//! The scripts, as the server gets them.
+
+use std::sync::LazyLock;
+
+use redis::Cmd;
+
+const NOW: &str = include_str!("../../../lua/now.lua");
+
+/// What scripts include, each after those that include it.
+const PARTS: [(&str, &str); 7] = [
+    ("states", include_str!("../../../lua/states.lua")),
+    ("asks", include_str!("../../../lua/asks.lua")),
+    ("log", include_str!("../../../lua/log.lua")),
+    ("slots", include_str!("../../../lua/slots.lua")),
+    ("counter", include_str!("../../../lua/counter.lua")),
+    ("fixed", include_str!("../../../lua/fixed.lua")),
+    ("bucket", include_str!("../../../lua/bucket.lua")),
+];
+
+/// A script's text and the hash by which the server knows it.
+#[derive(Debug)]
+pub(super) struct Script {
+    text: String,
+    hash: String,
+}
+
+/// One script for each thing that a store does.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    pub(super) acquire: Script,
+    pub(super) charge: Script,
+    pub(super) peek: Script,
+    pub(super) give_back: Script,
+    pub(super) reset: Script,
+}
+
+/// How a script is named in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// Its hash: the server has it.
+    Hash,
+    /// Its text: the server had lost it, and keeps it from now on.
+    Text,
+}
+
+impl Script {
+    /// `source` with its includes, `now` being what tells the time.
+    fn new(source: &str, now: &str) -> Self {
+        let mut text = source.replace("-- @include now.lua\n", now);
+        for (name, part) in PARTS {
+            text = text.replace(&format!("-- @include {name}.lua\n"), part);
+        }
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
+
+    /// The beginning of a call, up to the number of keys.
+    pub(super) fn call(&self, by: By) -> Cmd {
+        let mut command = Cmd::new();
+        match by {
+            By::Hash => command.arg("EVALSHA").arg(&self.hash),
+            By::Text => command.arg("EVAL").arg(&self.text),
+        };
+        command
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Scripts {
+    /// The scripts that decide by the server's clock.
+    pub(super) fn shipped() -> &'static Self {
+        static SHIPPED: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(NOW));
+        &SHIPPED
+    }
+
+    /// The same scripts with `lua/now.lua` replaced: the time stands in a hash, and keys outlive any test.
+    #[cfg(feature = "test-util")]
+    pub(super) fn with_clock_from_hash(key: &str) -> &'static Self {
+        let now = NOW
+            .replace(
+                "redis.call('TIME')",
+                &format!("redis.call('HMGET', '{key}', 's', 'us')"),
+            )
+            .replace("math.ceil(math.max(time - now, 0) / 1000) + 10", "600000");
+        Box::leak(Box::new(Self::with(&now)))
+    }
+
+    fn with(now: &str) -> Self {
+        let script = |source| Script::new(source, now);
+        Self {
+            acquire: script(include_str!("../../../lua/acquire.lua")),
+            charge: script(include_str!("../../../lua/charge.lua")),
+            peek: script(include_str!("../../../lua/peek.lua")),
+            give_back: script(include_str!("../../../lua/give_back.lua")),
+            reset: script(include_str!("../../../lua/reset.lua")),
+        }
+    }
+
+    pub(super) const fn all(&self) -> [&Script; 5] {
+        [
+            &self.acquire,
+            &self.charge,
+            &self.peek,
+            &self.give_back,
+            &self.reset,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_includes_are_found() {
+        for script in Scripts::shipped().all() {
+            assert!(!script.text.contains("@include"), "{}", script.text);
+            assert!(script.text.contains("redis.call('TIME')"));
+        }
+    }
+
+    #[cfg(feature = "test-util")]
+    #[test]
+    fn test_scripts_differ_in_clock_and_ttl_alone() {
+        let test = Scripts::with_clock_from_hash("clock");
+        for (shipped, test) in Scripts::shipped().all().into_iter().zip(test.all()) {
+            let differ: Vec<_> = shipped
+                .text
+                .lines()
+                .zip(test.text.lines())
+                .filter(|(shipped, test)| shipped != test)
+                .collect();
+            assert_eq!(shipped.text.lines().count(), test.text.lines().count());
+            assert_eq!(
+                differ,
+                [
+                    (
+                        "local clock = redis.call('TIME')",
+                        "local clock = redis.call('HMGET', 'clock', 's', 'us')"
+                    ),
+                    (
+                        "  return math.ceil(math.max(time - now, 0) / 1000) + 10",
+                        "  return 600000"
+                    ),
+                ]
+            );
+        }
+    }
+}
