@@ -1,0 +1,128 @@
+//! The rules of every store, on real servers: once with a clock that is moved by hand, once with the server's own.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tollgate::testing::{Harness, conformance};
+use tollgate::{ManualClock, RedisStore};
+
+use crate::server::{Server, Version};
+use crate::support::LONG;
+
+/// A server whose scripts read the time from a hash.
+pub(crate) struct ByHand {
+    pub(crate) clock: ManualClock,
+    connection: Mutex<MultiplexedConnection>,
+    url: String,
+    stores: AtomicU64,
+}
+
+/// The hash that tells the time.
+const CLOCK: &str = "clock";
+
+impl ByHand {
+    pub(crate) async fn new(server: &Server) -> Self {
+        let this = Self {
+            clock: ManualClock::new(),
+            connection: Mutex::new(server.connection().await.expect("the server is up")),
+            url: server.url(),
+            stores: AtomicU64::new(0),
+        };
+        this.tell();
+        this
+    }
+
+    /// Sends the time ahead of what follows: a store has a connection of its own, so it waits for the reply.
+    pub(crate) fn tell(&self) {
+        let now = self.clock.now();
+        let mut connection = self.connection.lock().expect("no panic").clone();
+        let told = async move {
+            redis::cmd("HSET")
+                .arg(CLOCK)
+                .arg(&["s", &now.as_secs().to_string()])
+                .arg(&["us", &now.subsec_micros().to_string()])
+                .query_async::<()>(&mut connection)
+                .await
+                .expect("the server is up");
+        };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(told));
+    }
+}
+
+impl Harness for ByHand {
+    type Store = RedisStore;
+
+    async fn store(&self) -> RedisStore {
+        let number = self.stores.fetch_add(1, Ordering::Relaxed);
+        RedisStore::builder()
+            .prefix(format!("store-{number}"))
+            .deadline(LONG)
+            .clock_from_hash(CLOCK)
+            .connect(&self.url)
+            .await
+            .expect("a fit server")
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        self.tell();
+    }
+
+    fn step_back(&self, by: Duration) -> bool {
+        self.clock.set(self.clock.now() - by);
+        self.tell();
+        true
+    }
+}
+
+/// A server as it is.
+struct Real {
+    url: String,
+    stores: AtomicU64,
+}
+
+impl Harness for Real {
+    type Store = RedisStore;
+
+    async fn store(&self) -> RedisStore {
+        let number = self.stores.fetch_add(1, Ordering::Relaxed);
+        RedisStore::builder()
+            .prefix(format!("store-{number}"))
+            .deadline(LONG)
+            .connect(&self.url)
+            .await
+            .expect("a fit server")
+    }
+
+    async fn advance(&self, by: Duration) {
+        tokio::time::sleep(by).await;
+    }
+
+    fn resolution(&self) -> Duration {
+        Duration::from_millis(25)
+    }
+
+    fn window(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c12_the_store_conforms_with_a_clock_moved_by_hand() {
+    for version in Version::all() {
+        let server = Server::start(version).await;
+        conformance(&ByHand::new(&server).await).await;
+    }
+}
+
+#[tokio::test]
+async fn the_store_conforms_on_the_servers_clock() {
+    let server = Server::start(Version::V7).await;
+    let real = Real {
+        url: server.url(),
+        stores: AtomicU64::new(0),
+    };
+    conformance(&real).await;
+}

@@ -1,0 +1,25 @@
+//! The Redis store, on servers that the tests start, and behind networks that fail.
+
+mod cases;
+mod conformance;
+mod deadlines;
+mod equivalence;
+mod exact;
+mod faults;
+mod harness;
+mod keys;
+mod lua;
+#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
+#[path = "../model/mod.rs"]
+mod model;
+mod poison;
+mod processes;
+mod proxy;
+mod scripted;
+mod server;
+mod start;
+#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
+#[path = "../steps.rs"]
+mod steps;
+mod support;
+mod ttl;
