@@ -1,7 +1,8 @@
-//! Five requests per sliding ten seconds and client, with the embedded store.
+//! Five requests per sliding ten seconds and client. With `REDIS_URL` all instances share the limit.
 //!
 //! ```text
 //! cargo run --example quickstart
+//! REDIS_URL=redis://127.0.0.1/ cargo run --example quickstart
 //! for i in 1 2 3 4 5 6; do curl -i http://127.0.0.1:3000/; done
 //! ```
 
@@ -14,18 +15,19 @@ use axum::http::HeaderName;
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tollgate::key::{self, KeyExtractor};
-use tollgate::{Decision, MemoryStore, Quota, RateLimitLayer};
+use tollgate::store::{self, AnyStore};
+use tollgate::{Decision, Quota, RateLimitLayer};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-fn app() -> Router {
+fn app(store: AnyStore) -> Router {
     // Nobody has verified the key at this point, so a client that invents keys gets a fresh count for each. Where
     // that matters, verify the key in an outer layer first, or add a limit per address in a layer outside this one.
     let key = key::Header::new(API_KEY).or(key::PeerIp);
     let quota = Quota::new(5, Duration::from_secs(10));
     Router::new()
         .route("/", get(hello))
-        .layer(RateLimitLayer::new(MemoryStore::new(), quota, key))
+        .layer(RateLimitLayer::new(store, quota, key))
 }
 
 async fn hello(decision: Decision) -> String {
@@ -34,16 +36,22 @@ async fn hello(decision: Decision) -> String {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    let store_url = std::env::var("REDIS_URL").unwrap_or_else(|_| "memory:".to_owned());
+    let store = store::open(&store_url).await?;
+    let place = match store {
+        AnyStore::Memory(_) => "in this process",
+        _ => "in Redis",
+    };
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let url = format!("http://{}/", listener.local_addr()?);
-    println!("listening on {url}");
+    println!("listening on {url}, counting {place}");
     println!("Try six requests within ten seconds; the sixth is refused until the first is ten seconds old:");
     println!("  for i in 1 2 3 4 5 6; do curl -i {url}; done");
     println!("Clients with a key have a limit of their own:");
     println!("  curl -i -H 'x-api-key: alice' {url}");
     // The limit by address needs to know the peer's.
-    let app = app().into_make_service_with_connect_info::<SocketAddr>();
+    let app = app(store).into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app).await?;
     Ok(())
 }

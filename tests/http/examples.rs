@@ -1,98 +1,14 @@
 //! R38: the examples do what they say, as processes of their own.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Stdio;
+use http::{Method, StatusCode};
 
-use bytes::Bytes;
-use http::{HeaderName, Method, Request, StatusCode};
-use http_body_util::Full;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
-
-use crate::support::{self, Reply, within};
-
-/// A running example. It ends when this is dropped.
-struct Example {
-    address: SocketAddr,
-    output: Lines<BufReader<ChildStdout>>,
-    _child: Child,
-}
-
-impl Example {
-    async fn run(name: &str) -> Self {
-        let mut child = Command::new(built(name))
-            .env("PORT", "0")
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("it can be started");
-        let mut output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let line = within(output.next_line())
-            .await
-            .expect("it can be read")
-            .expect("it says where it listens");
-        let address = line
-            .strip_prefix("listening on http://")
-            .and_then(|rest| rest.strip_suffix('/'))
-            .unwrap_or_else(|| panic!("no address in {line:?}"));
-        Self {
-            address: address.parse().expect("an address"),
-            output,
-            _child: child,
-        }
-    }
-
-    async fn get(&self, path: &str) -> Reply {
-        support::get(self.address, path).await
-    }
-
-    async fn get_with(&self, path: &str, name: &'static str, value: &str) -> Reply {
-        support::send(with(support::request(self.address, path), name, value)).await
-    }
-
-    /// Statuses of so many GET requests.
-    async fn statuses(&self, path: &str, requests: usize) -> Vec<u16> {
-        let mut statuses = Vec::new();
-        for _ in 0..requests {
-            statuses.push(self.get(path).await.status.as_u16());
-        }
-        statuses
-    }
-}
-
-/// The example's binary, which cargo puts beside the directory of the tests'.
-fn built(name: &str) -> PathBuf {
-    let tests = std::env::current_exe().expect("this test has a path");
-    let profile = tests.ancestors().nth(2).expect("it is in a target directory");
-    let path = profile
-        .join("examples")
-        .join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    assert!(
-        path.exists(),
-        "{} is missing: build the examples first (`cargo build --examples`)",
-        path.display()
-    );
-    path
-}
-
-fn with(mut request: Request<Full<Bytes>>, name: &'static str, value: &str) -> Request<Full<Bytes>> {
-    let name = HeaderName::from_static(name);
-    request
-        .headers_mut()
-        .insert(name, value.parse().expect("a value"));
-    request
-}
+use crate::support::{self, Example};
 
 #[tokio::test]
 async fn r38_quickstart() {
     let mut example = Example::run("quickstart").await;
-    let mut hints = String::new();
-    for _ in 0..4 {
-        let line = within(example.output.next_line()).await.expect("it can be read");
-        hints += &line.expect("it says what to try");
-        hints += "\n";
-    }
+    assert_eq!(example.remark, ", counting in this process");
+    let hints = example.lines(4).await;
     let curl = format!("curl -i http://{}/; done", example.address);
     assert!(hints.contains(&curl), "{hints}");
     assert!(hints.contains("curl -i -H 'x-api-key: alice'"), "{hints}");

@@ -4,6 +4,7 @@
 mod allocations;
 mod axum;
 mod cancellation;
+mod compose;
 mod concurrency;
 mod connect_info;
 mod contract;
@@ -11,6 +12,7 @@ mod cors;
 mod decision;
 mod examples;
 mod failure;
+mod fleet;
 mod grpc;
 mod headers;
 mod hyper;

@@ -2,7 +2,9 @@
 
 mod client;
 mod events;
+mod example;
 mod inner;
+mod redis;
 mod store;
 
 use std::fmt;
@@ -17,7 +19,9 @@ use tower::{Service, ServiceExt};
 
 pub(crate) use self::client::{Reply, get, request, send, send_http2, serve, serve_without_peers};
 pub(crate) use self::events::Events;
+pub(crate) use self::example::{Example, built};
 pub(crate) use self::inner::{Inner, InnerError};
+pub(crate) use self::redis::Redis;
 pub(crate) use self::store::{Behaviour, TestStore};
 
 /// The output of a future that must not take for ever.
