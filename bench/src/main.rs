@@ -1,22 +1,28 @@
-//! Measures tollgate side by side with others, in one run: `cargo run --release -p tollgate-bench -- micro --json FILE`.
+//! Measures tollgate side by side with others, in one run: `cargo run --release -p tollgate-bench -- micro --json FILE`, or
+//! `redis` in place of `micro`.
 //!
 //! Absolute times drift from run to run and machine to machine; only the ratios of one run say something.
 
 mod callgrind;
 mod micro;
+mod redis;
 mod report;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: tollgate-bench micro [--json FILE] [--rounds N]
-  micro   what a check and the layer cost in process, against governor and tower_governor";
+const USAGE: &str = "usage: tollgate-bench micro|redis [--json FILE] [--rounds N] [--server PATH]
+  micro   what a check and the layer cost in process, against governor and tower_governor
+  redis   what a decision through Redis costs, against a textbook's script and a bare INCR;
+          starts the redis-server of PATH, or the one it finds";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
-    let (mut json, mut rounds) = (None, 11);
-    if command == callgrind::CHILD {
-        return callgrind::child(args);
+    let (mut json, mut rounds, mut server) = (None, 11, "redis-server".to_owned());
+    match command.as_str() {
+        callgrind::CHILD => return callgrind::child(args),
+        redis::LOAD => return redis::load(args),
+        _ => {}
     }
     while let Some(flag) = args.next() {
         match (flag.as_str(), args.next()) {
@@ -25,11 +31,16 @@ fn main() -> ExitCode {
                 Ok(count) if count >= 9 => rounds = count,
                 _ => return refuse("--rounds takes a number, at least 9"),
             },
+            ("--server", Some(path)) => server = path,
             _ => return refuse(USAGE),
         }
     }
     let report = match command.as_str() {
         "micro" => micro::run(rounds),
+        "redis" => match redis::run(rounds, &server) {
+            Ok(report) => report,
+            Err(why) => return refuse(&why),
+        },
         _ => return refuse(USAGE),
     };
     print!("{report}");
