@@ -2,8 +2,7 @@
 --
 -- KEYS  the counters, each once: first those of plain asks, in their order, then all others.
 -- ARGV  number of groups of plain asks; for each group: number of its asks, units per grant, grants wanted, not after
---       (server time in µs), and the six numbers of its quota (states.lua); then the number of other asks, and these
---       (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of the call charges.
+--       (server time in µs), and its quota (states.lua); then the number of other asks, and these (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of the call charges.
 -- Reply the server's time (µs), then for each ask, plain ones first: -1 if it came too late and nothing was done; for
 --       a plain ask on a log that was granted all it wanted as of now and has room for one more grant, the units in
 --       the log; else an array: grants, stamp (µs from the server's time), and for each charge: times charged and
@@ -13,131 +12,128 @@
 
 -- @include now.lua
 
-local GROUP = 10
-
+local pack, unpack, floor = struct.pack, struct.unpack, math.floor
 local replies = { now }
 local texts = {}
 -- Plain asks that are not on a log, or on one that is not as usual: index of the key, and of the group.
 local unusual = {}
 
--- Answers a plain ask on the log whose text is given, and writes the log. False if it is not as usual: garbage, of
--- another clock, or too old for its distances. log.lua says what the text is.
-local function acquire_log(k, text, log)
-  local cost, limit, window = log.cost, log.limit, log.window
-  local bytes, format = log.bytes, log.format
-  local base, count, first, oldest, newest = now, 0, 0, nil, nil
-  if text then
-    if type(text) ~= 'string' or #text < 8 + bytes or (#text - 8) % bytes ~= 0 then
-      return false
-    end
-    local tag
-    tag, base, oldest = struct.unpack(log.head, text)
-    count = (#text - 8) / bytes
-    oldest, newest = base + oldest, base + struct.unpack(format, text, #text - bytes + 1)
-    if tag ~= 76 or newest > now or newest < oldest or now - base >= log.range then
-      return false
-    end
-    if newest + window <= now then
-      text, base, count = false, now, 0
-    elseif oldest + window <= now then
-      -- Those that have left the window: one or two in ordinary traffic, searched for where they are many.
-      local cutoff, step, high = now - window - base, 1, count - 1
-      while first + step <= high and struct.unpack(format, text, 9 + (first + step - 1) * bytes) <= cutoff do
-        first, step = first + step, step * 2
-      end
-      high = math.min(first + step - 1, high)
-      while first < high do
-        local middle = math.floor((first + high) / 2)
-        if struct.unpack(format, text, 9 + middle * bytes) <= cutoff then
-          first = middle + 1
-        else
-          high = middle
-        end
-      end
-      oldest = base + struct.unpack(format, text, 9 + first * bytes)
-    end
-    if count > 0 and newest > oldest + window + log.slack then
-      return false
-    end
-  end
-
-  local live = count - first
-  local granted = math.min(log.want, math.floor(math.max(limit - live, 0) / cost))
-  local used = live + granted * cost
-  if granted > 0 then
-    local added = struct.pack(format, now - base)
-    if granted * cost > 1 then
-      added = string.rep(added, granted * cost)
-    end
-    if not text then
-      redis.call('SET', KEYS[k], log.empty .. added, 'PX', log.ttl)
-    elseif first * 4 < count and math.floor(newest / log.grain) == log.now_grain then
-      redis.call('APPEND', KEYS[k], added)
-    else
-      local kept = first > 0 and string.sub(text, 1, 8) .. string.sub(text, 9 + first * bytes) or text
-      redis.call('SET', KEYS[k], kept .. added, 'PX', log.ttl)
-    end
-    newest = now
-    if granted == log.want and used + cost <= limit then
-      replies[k + 1] = used
-      return true
-    end
-  end
-
-  -- One more grant fits when so many have left.
-  local to_leave, retry = used + cost - limit, 0
-  if cost > limit then
-    retry = -1
-  elseif to_leave > live then
-    retry = window
-  elseif to_leave > 0 then
-    retry = base + struct.unpack(format, text, 9 + (first + to_leave - 1) * bytes) + window - now
-  end
-  replies[k + 1] = { granted, 0, granted, used, retry, newest and newest + window - now or 0 }
-  return true
-end
-
+-- Logs are answered and written in place: functions made for each call would cost a lone one more than they do. What
+-- their text is stands in log.lua. One that is garbage or of another clock is unusual.
 local at, k = 2, 0
 for _ = 1, tonumber(ARGV[1]) do
-  local count, cost, layout = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 4])
+  local cost, want, layout = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 4]
   local too_late = now > tonumber(ARGV[at + 3])
-  local log
-  if layout == 1 and cost > 0 and not too_late then
-    local window = tonumber(ARGV[at + 7])
-    local bytes = window <= 1000000000 and 4 or window <= 250000000000 and 5 or 6
-    log = {
-      cost = cost,
-      want = tonumber(ARGV[at + 2]),
-      limit = tonumber(ARGV[at + 5]),
-      window = window,
-      slack = math.min(window, 1000000),
-      bytes = bytes,
-      format = '>I' .. bytes,
-      head = '>BI7I' .. bytes,
-      range = 256 ^ bytes,
-      grain = math.max(1000000, math.floor(window / 8)) - 20000,
-      empty = struct.pack('>BI7', 76, now),
-    }
-    log.now_grain = math.floor(now / log.grain)
-    log.ttl = ttl_to((log.now_grain + 1) * log.grain + window)
-  end
-  for _ = 1, count do
-    k = k + 1
-    if too_late then
-      replies[k + 1] = -1
+  local is_log = layout == '1' and cost > 0 and not too_late
+  local limit, window, bytes, format, head, range, grain, now_grain, ends
+  if is_log then
+    limit, window = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+    if window <= 1000000000 then
+      bytes, format, head, range = 4, '>I4', '>BI7I4', 4294967296
+    elseif window <= 250000000000 then
+      bytes, format, head, range = 5, '>I5', '>BI7I5', 1099511627776
     else
-      local done = false
-      if log then
-        local text = redis.pcall('GET', KEYS[k])
-        texts[k] = text
-        done = acquire_log(k, text, log)
-      end
-      if not done then
+      bytes, format, head, range = 6, '>I6', '>BI7I6', 281474976710656
+    end
+    grain = (window > 8000000 and floor(window / 8) or 1000000) - 20000
+    now_grain = floor(now / grain)
+    ends = (now_grain + 1) * grain + window
+  end
+  for _ = 1, tonumber(ARGV[at]) do
+    k = k + 1
+    if not is_log then
+      if too_late then
+        replies[k + 1] = -1
+      else
         unusual[#unusual + 1] = { k, at }
+      end
+    else
+      local text = redis.pcall('GET', KEYS[k])
+      local usual, base, count, first, newest = true, now, 0, 0, nil
+      if text then
+        usual = false
+        local size = type(text) == 'string' and #text - 8 or 0
+        if size > 0 and size % bytes == 0 then
+          local tag, origin
+          tag, base, origin = unpack(head, text)
+          newest = base + (unpack(format, text, size - bytes + 9) - origin) % range
+          count = floor(size / bytes)
+          usual = tag == 76 and newest <= now
+          if newest + window <= now then
+            text, count, newest = false, 0, nil
+          elseif usual and base + window <= now then
+            -- Those that have left the window: one or two in ordinary traffic, searched for where they are many.
+            local cutoff, step, last = now - window - base, 1, count - 1
+            first = 1
+            while
+              first + step <= last
+              and (unpack(format, text, 9 + (first + step - 1) * bytes) - origin) % range <= cutoff
+            do
+              first, step = first + step, step * 2
+            end
+            last = math.min(first + step - 1, last)
+            while first < last do
+              local middle = floor((first + last) / 2)
+              if (unpack(format, text, 9 + middle * bytes) - origin) % range <= cutoff then
+                first = middle + 1
+              else
+                last = middle
+              end
+            end
+          end
+        end
+      end
+      if not usual then
+        texts[k] = text
+        unusual[#unusual + 1] = { k, at }
+      else
+        local live, granted = count - first, want
+        if live + cost * want > limit then
+          granted = live < limit and floor((limit - live) / cost) or 0
+        end
+        local used = live + granted * cost
+        if granted > 0 then
+          local added = pack(format, now % range)
+          if granted * cost > 1 then
+            added = string.rep(added, granted * cost)
+          end
+          if not text then
+            redis.call('SET', KEYS[k], pack('>BI7', 76, now) .. added, 'PX', ttl_to(ends))
+          elseif first * 4 < count and floor(newest / grain) == now_grain and now - base < range then
+            redis.call('APPEND', KEYS[k], added)
+          elseif first > 0 then
+            local from = 9 + first * bytes
+            local oldest = base + (unpack(format, text, from) - unpack(format, text, 9)) % range
+            local kept = pack('>BI7', 76, oldest) .. string.sub(text, from)
+            redis.call('SET', KEYS[k], kept .. added, 'PX', ttl_to(ends))
+          else
+            redis.call('SET', KEYS[k], text .. added, 'PX', ttl_to(ends))
+          end
+        end
+        if granted > 0 and granted == want and used + cost <= limit then
+          replies[k + 1] = used
+        else
+          -- One more grant fits when so many have left.
+          local to_leave, retry = used + cost - limit, 0
+          if cost > limit then
+            retry = -1
+          elseif to_leave > live then
+            retry = window
+          elseif to_leave > 0 then
+            -- Of garbage, even the last is not the latest.
+            local from = 9 + (first + to_leave - 1) * bytes
+            local time = base + (unpack(format, text, from) - unpack(format, text, 9)) % range
+            retry = math.max(math.min(time, newest) + window - now, 1)
+          end
+          if granted > 0 then
+            newest = now
+          end
+          replies[k + 1] = { granted, 0, granted, used, retry, newest and newest + window - now or 0 }
+        end
       end
     end
   end
-  at = at + GROUP
+  at = at + (layout == '1' and 7 or 10)
 end
 
 local others = tonumber(ARGV[at])

@@ -1,10 +1,8 @@
 -- Asks: charges that stand or fall together.
 --
 -- In ARGV an ask is: want, hold (µs), not after (server time in µs), number of charges, and for each charge: its
--- index in KEYS, cost, mode (1 enforced, 0 shadow), and the six numbers of its quota (states.lua).
+-- index in KEYS, cost, mode (1 enforced, 0 shadow), and its quota (states.lua).
 -- src/store/redis/call.rs writes them.
-
-local CHARGE = 9
 
 -- The ask at `at`, and where the next one is.
 local function ask_at(at)
@@ -17,13 +15,13 @@ local function ask_at(at)
   local count = tonumber(ARGV[at + 3])
   at = at + 4
   for each = 1, count do
-    ask.charges[each] = {
+    local charge = {
       k = tonumber(ARGV[at]),
       cost = tonumber(ARGV[at + 1]),
       enforced = ARGV[at + 2] == '1',
-      terms = terms_at(at + 3),
     }
-    at = at + CHARGE
+    charge.terms, at = terms_at(at + 3)
+    ask.charges[each] = charge
   end
   return ask, at
 end

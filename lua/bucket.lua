@@ -35,7 +35,7 @@ make[BUCKET] = function()
   function bucket.repair(s)
     if is_foreign(s.terms, s.at) then
       s.at = now
-      s.changed = true
+      s.repaired = true
     end
   end
 
@@ -67,15 +67,18 @@ make[BUCKET] = function()
   end
 
   function bucket.give_back(s, terms, stamp, units)
-    if is_foreign(terms, stamp) then
+    if is_foreign(terms, stamp) or s.tick ~= terms.tick then
       return
     end
-    local at, debt, unit = bucket.level(s, terms)
-    local owed = math.min(units, terms.capacity) * unit
-    local elapsed = ticks(math.max(now - stamp, 0), terms.tick)
-    local paid = math.min(elapsed, quotient_up(owed, terms.rate)) * terms.rate
-    s.at, s.tick = at, terms.tick
-    s.debt = debt - math.min(math.max(owed - paid, 0), debt)
+    local owed = math.min(units, terms.capacity) * ticks(terms.window, terms.tick)
+    local since = ticks(math.max(now - stamp, 0), terms.tick)
+    local paid = math.min(since, quotient_up(owed, terms.rate)) * terms.rate
+    local elapsed = quotient(math.max(now - s.at, 0), terms.tick)
+    local left = s.debt - math.min(elapsed, quotient(s.debt, terms.rate)) * terms.rate
+    local given = math.min(math.max(owed - paid, 0), left)
+    if given > 0 then
+      s.debt, s.changed = s.debt - given, true
+    end
   end
 
   function bucket.is_empty(s)

@@ -22,12 +22,12 @@ make[COUNTER] = function()
       s.previous = index == s.index + 1 and s.current or 0
       s.current, s.index = 0, index
       -- Written even if nothing is charged, once a window: a clock that steps back must not find the window before.
-      s.changed = s.previous > 0
+      s.repaired = s.previous > 0
     elseif s.current == 0 and s.previous == 0 then
       s.index = index
     elseif is_foreign(terms, counter.start(s, terms)) then
       s.index = index
-      s.changed = true
+      s.repaired = true
     end
   end
 
@@ -74,7 +74,7 @@ make[COUNTER] = function()
     local index = quotient(stamp, terms.window)
     local field = index == s.index and 'current' or index + 1 == s.index and 'previous'
     if field and s[field] >= units and s[field] < MOST_UNITS then
-      s[field] = s[field] - units
+      s[field], s.changed = s[field] - units, true
     end
   end
 

@@ -30,7 +30,7 @@ make[FIXED] = function()
       s.index, s.used = index, 0
     elseif is_foreign(terms, fixed.start(s, terms)) then
       s.index = index
-      s.changed = true
+      s.repaired = true
     end
   end
 
@@ -56,7 +56,7 @@ make[FIXED] = function()
 
   function fixed.give_back(s, terms, stamp, units)
     if fixed.index_at(terms, stamp) == s.index and s.used >= units and s.used < MOST_UNITS then
-      s.used = s.used - units
+      s.used, s.changed = s.used - units, true
     end
   end
 

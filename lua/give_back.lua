@@ -19,7 +19,7 @@ add_up(ask, times)
 for _, counter in ipairs(ask.counters) do
   if counter.units > 0 then
     counter.s.layout.give_back(counter.s, counter.terms, stamp, counter.units)
-    counter.s.changed, counter.s.written_under = true, counter.terms
+    counter.s.written_under = counter.terms
   end
 end
 store_all()

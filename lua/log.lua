@@ -1,14 +1,23 @@
--- The sliding window as an exact log. Text: 'L', base (7 bytes), then each unit's distance to it (terms.bytes), in order.
+-- The sliding window as an exact log. Text: 'L', time of the first unit (7 bytes), then for each unit, in order, the last
+-- terms.bytes of its time, from which the whole time follows: units lie less than terms.range apart.
 --
 -- What has left the window stays in front until it is a quarter of the log, so that an ordinary charge appends a few
--- bytes. A state has: base, body (the distances), count (units in it), first (the first of them that still counts),
--- kept (bytes of the body that Redis has, if it can be appended to).
+-- bytes. A state has: base (time of the first unit), body (the units), count (of them), first (the first of them that
+-- still counts), kept (bytes of the body that Redis has, if it can be appended to).
 
 make[LOG] = function()
   local log = {}
 
+  local function end_of(s, index)
+    return (struct.unpack(s.terms.format, s.body, index * s.terms.bytes + 1))
+  end
+
   local function log_time(s, index)
-    return s.base + struct.unpack(s.terms.format, s.body, index * s.terms.bytes + 1)
+    return s.base + (end_of(s, index) - end_of(s, 0)) % s.terms.range
+  end
+
+  local function packed(terms, time)
+    return struct.pack(terms.format, time % terms.range)
   end
 
   function log.load(s, text)
@@ -17,7 +26,7 @@ make[LOG] = function()
     if text and #text > 8 and (#text - 8) % bytes == 0 and string.byte(text) == 76 then
       s.base = struct.unpack('>I7', text, 2)
       s.body = string.sub(text, 9)
-      s.count = (#text - 8) / bytes
+      s.count = quotient(#text - 8, bytes)
       s.kept = #s.body
     end
   end
@@ -28,18 +37,8 @@ make[LOG] = function()
 
   -- Forgets what has left the window.
   local function cut(s)
-    s.body = string.sub(s.body, s.first * s.terms.bytes + 1)
+    s.base, s.body = log_time(s, s.first), string.sub(s.body, s.first * s.terms.bytes + 1)
     s.count, s.first, s.kept = s.count - s.first, 0, nil
-  end
-
-  -- Counts distances from the first unit on.
-  local function rebase(s)
-    cut(s)
-    local base, distances = log_time(s, 0), {}
-    for index = 0, s.count - 1 do
-      distances[index + 1] = struct.pack(s.terms.format, log_time(s, index) - base)
-    end
-    s.base, s.body = base, table.concat(distances)
   end
 
   function log.repair(s)
@@ -59,8 +58,8 @@ make[LOG] = function()
     if s.first < s.count and are_foreign(terms, log_time(s, s.first), newest) then
       local live = log.total(s)
       s.base, s.first, s.count, s.kept = now, 0, live, nil
-      s.body = string.rep(struct.pack(terms.format, 0), live)
-      s.changed = true
+      s.body = string.rep(packed(terms, now), live)
+      s.repaired = true
     end
   end
 
@@ -101,9 +100,9 @@ make[LOG] = function()
     if log.total(s) == 0 then
       s.base, s.first, s.count, s.body, s.kept = stamp, 0, 0, '', nil
     elseif stamp - s.base >= terms.range then
-      rebase(s)
+      cut(s)
     end
-    s.body = s.body .. string.rep(struct.pack(terms.format, stamp - s.base), units)
+    s.body = s.body .. string.rep(packed(terms, stamp), units)
     s.count = s.count + units
   end
 
@@ -119,8 +118,12 @@ make[LOG] = function()
     end)
     if last - first >= units then
       local bytes = terms.bytes
+      -- The base is the first unit's.
+      if first == 0 and units < s.count then
+        s.base = log_time(s, units)
+      end
       s.body = string.sub(s.body, 1, first * bytes) .. string.sub(s.body, (first + units) * bytes + 1)
-      s.count, s.kept = s.count - units, nil
+      s.count, s.kept, s.changed = s.count - units, nil, true
     end
   end
 

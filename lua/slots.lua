@@ -28,7 +28,7 @@ make[SLOTS] = function()
   function slots.load(s, text)
     hold_nothing(s)
     if text and #text > 1 and (#text - 1) % SLOT == 0 and string.byte(text) == 83 then
-      s.body, s.count = string.sub(text, 2), (#text - 1) / SLOT
+      s.body, s.count = string.sub(text, 2), quotient(#text - 1, SLOT)
       s.index, s.all = struct.unpack('>I7I7', s.body, #s.body - SLOT + 1)
       s.old_count, s.old_index = s.count, s.index
     end
@@ -64,7 +64,7 @@ make[SLOTS] = function()
       local total = math.min(slots.total(s), 2 * MOST_UNITS)
       hold_nothing(s)
       s.count, s.index, s.all = 1, quotient(now, width), total
-      s.changed = true
+      s.repaired = true
     end
   end
 
@@ -135,6 +135,7 @@ make[SLOTS] = function()
       before = upto
     end
     slots.hold(s, counts)
+    s.changed = true
   end
 
   -- Holds these slots, each with the units in it.
@@ -153,7 +154,8 @@ make[SLOTS] = function()
   end
 
   function slots.ttl(s, terms)
-    return s.index == s.old_index, ending(terms, s.index)
+    -- A new slot sets the TTL anew; where slots are longer than its slack, every charge does.
+    return s.index == s.old_index and terms.width <= terms.grain, ending(terms, s.index)
   end
 
   function slots.text(s)

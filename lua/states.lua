@@ -58,17 +58,16 @@ local function terms_of(layout, capacity, rate, window, extra, shift)
   return terms
 end
 
--- Terms of a quota: six numbers from `at` on, which are layout (1 log, 2 slots, 3 sliding counter, 4 fixed window,
--- 5 bucket), capacity, units per window, window (µs), slots or offset (µs), tick shift.
+-- The terms of the quota at `at`, and where what follows it is. A quota is: layout (1 log, 2 slots, 3 sliding counter, 4
+-- fixed window, 5 bucket), capacity, window (µs); and unless it is a log, units per window, slots or offset (µs), tick
+-- shift.
 local function terms_at(at)
-  return terms_of(
-    tonumber(ARGV[at]),
-    tonumber(ARGV[at + 1]),
-    tonumber(ARGV[at + 2]),
-    tonumber(ARGV[at + 3]),
-    tonumber(ARGV[at + 4]),
-    tonumber(ARGV[at + 5])
-  )
+  local layout, capacity, window = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  if layout == LOG then
+    return terms_of(layout, capacity, capacity, window, 0, 0), at + 3
+  end
+  local rate, extra, shift = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
+  return terms_of(layout, capacity, rate, window, extra, shift), at + 6
 end
 
 local function is_foreign(terms, time)
@@ -188,7 +187,7 @@ end
 
 -- Writes what has changed: one command, which carries the TTL where it has to change.
 local function store(s)
-  if not s.charged and not s.changed then
+  if not s.charged and not s.changed and not s.repaired then
     return
   end
   local terms, layout = s.written_under or s.terms, s.layout
@@ -199,7 +198,7 @@ local function store(s)
     return
   end
   local keeps_ttl, expiry = layout.ttl(s, terms)
-  keeps_ttl = keeps_ttl and s.found and not s.changed
+  keeps_ttl = keeps_ttl and s.found and not s.changed and not s.repaired
   local appended = keeps_ttl and layout.appended and layout.appended(s)
   local at, overwritten
   if keeps_ttl and layout.overwritten then
@@ -213,6 +212,11 @@ local function store(s)
     redis.call('SET', KEYS[s.k], layout.text(s), 'KEEPTTL')
   else
     s.expires, s.grain = quotient_up(expiry, 1000), quotient(now, terms.grain)
-    redis.call('SET', KEYS[s.k], layout.text(s), 'PX', ttl_to(expiry))
+    if s.charged or s.changed then
+      redis.call('SET', KEYS[s.k], layout.text(s), 'PX', ttl_to(expiry))
+    else
+      -- A denial that has something to repair stays one where nothing may be written: no memory, or a replica.
+      redis.pcall('SET', KEYS[s.k], layout.text(s), 'PX', ttl_to(expiry))
+    end
   end
 end

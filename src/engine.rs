@@ -121,7 +121,8 @@ impl Engine {
             Err(answer) => Decided::Later(Deciding {
                 answer,
                 engine: Arc::clone(self),
-                until: Instant::now() + self.deadline.min(MAX_DEADLINE),
+                until: (!self.store.keeps_deadlines())
+                    .then(|| Instant::now() + self.deadline.min(MAX_DEADLINE)),
                 timer: None,
                 charges: charges.iter().map(OwnedCharge::from).collect(),
                 failures: SmallVec::from_slice(failures),
@@ -306,7 +307,8 @@ pub(crate) enum Decided {
 pub(crate) struct Deciding {
     answer: StoreFuture<Outcome>,
     engine: Arc<Engine>,
-    until: Instant,
+    /// Where the store does not keep the deadline by itself.
+    until: Option<Instant>,
     /// Made when the answer is not there at first.
     timer: Option<Pin<Box<Sleep>>>,
     charges: SmallVec<[OwnedCharge; 1]>,
@@ -321,9 +323,10 @@ impl Future for Deciding {
         let this = &mut *self;
         let answer = match Pin::new(&mut this.answer).poll(cx) {
             Poll::Ready(answer) => answer,
-            Poll::Pending if this.engine.store.keeps_deadlines() => return Poll::Pending,
             Poll::Pending => {
-                let until = this.until;
+                let Some(until) = this.until else {
+                    return Poll::Pending;
+                };
                 let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
                 ready!(timer.as_mut().poll(cx));
                 Err(StoreError::new(StoreErrorKind::Timeout))

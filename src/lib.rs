@@ -58,6 +58,46 @@
 //!     .route("/login", post(login).layer(login_limit));
 //! ```
 //!
+//! # Many instances
+//!
+//! [`MemoryStore`] counts in one process: N instances of a service admit N times the limit. [`RedisStore`] counts in a Redis
+//! server that they share, and together they admit the limit. [`store::open`] takes the store from a setting:
+//!
+//! ```no_run
+//! use tollgate::{FailurePolicy, Quota, RateLimitLayer, key, store};
+//!
+//! # async fn limit() -> Result<RateLimitLayer, store::ConnectError> {
+//! // `redis://user:password@host:6379/0`, `rediss://` with a TLS feature, `unix://`, or `memory:` for the embedded store.
+//! let url = std::env::var("RATE_LIMIT_URL").unwrap_or_else(|_| String::from("memory:"));
+//! let store = store::open(&url).await?;
+//! let limit = RateLimitLayer::new(store, Quota::per_minute(100), key::ClientIp::trusted_hops(1))
+//!     // Four instances: while Redis is away, each admits a quarter of the limit.
+//!     .failure_policy(FailurePolicy::Local { instances: 4 });
+//! # Ok(limit)
+//! # }
+//! ```
+//!
+//! A server that answers and cannot serve is an error that says what to do; one that cannot be reached is none, so that a
+//! service starts without it. [`RedisStore::builder`] has more settings, [`RedisStore::new`] takes a connection of your own,
+//! also to a cluster, and [`RedisStore::stats`] tells what the store has seen. Instances share a counter if store, key,
+//! [policy name](RateLimitLayer::name), algorithm and window are the same; behind a proxy, [`key::ClientIp`] tells clients
+//! apart.
+//!
+//! # When the store gives no answer
+//!
+//! A check waits for its [deadline](RateLimitLayer::deadline) at most, 100 ms unless set, and not at all while the store is
+//! known to be away. Then the [failure policy](RateLimitLayer::failure_policy) answers:
+//!
+//! | policy | what happens |
+//! |---|---|
+//! | [`Local { instances }`](FailurePolicy::Local) | counts in this process: each instance admits its share of the limit, at least one unit. The default is 1 instance: N of them admit up to N times the limit until the store is back, so say how many there are |
+//! | [`Allow`](FailurePolicy::Allow) | the request passes |
+//! | [`Deny`](FailurePolicy::Deny) | the request is refused, with status 503 |
+//!
+//! When more is asked of the store than it can answer, `Allow` counts in this process too: a flood must not switch the limit
+//! off. The decision is [degraded](Decision::is_degraded) in all these cases. An outage is a warning of the crate `tracing`,
+//! and its end another line; they are seen if the service has installed a subscriber.
+//!
 //! # Several layers
 //!
 //! A limit by an unverified header needs one by address beside it, or a client that invents keys has no limit at all. Layers

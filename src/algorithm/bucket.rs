@@ -123,14 +123,17 @@ impl Counting for Bucket {
         if terms.is_foreign(stamp, now) {
             return;
         }
-        let level = self.level(terms, now);
-        let owed = units.min(terms.capacity) * level.unit(terms);
+        // Under a quota that counts in other ticks nobody knows what a unit owed.
+        if self.shift != terms.shift {
+            return;
+        }
+        let owed = units.min(terms.capacity) * self.unit(terms);
         // What refilling may have paid off since is not given back a second time.
-        let elapsed = ticks(now.saturating_sub(stamp), level.shift);
+        let elapsed = ticks(now.saturating_sub(stamp), self.shift);
         let paid = elapsed.min(owed.div_ceil(terms.rate)) * terms.rate;
-        *self = Self {
-            debt: level.debt - owed.saturating_sub(paid).min(level.debt),
-            ..level
-        };
+        // Taken off where it stands: a quota with another burst or rate must not have its cap and its refill written for it.
+        let elapsed = now.saturating_sub(self.at) >> self.shift;
+        let left = self.debt - elapsed.min(self.debt / terms.rate) * terms.rate;
+        self.debt -= owed.saturating_sub(paid).min(left);
     }
 }

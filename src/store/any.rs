@@ -27,9 +27,10 @@ use super::{Ask, MemoryStore, Outcome, Stamp, Store, StoreFuture};
 pub async fn open(url: &str) -> Result<AnyStore, ConnectError> {
     match url.strip_prefix("memory:") {
         Some("" | "//") => Ok(AnyStore::Memory(MemoryStore::new())),
-        Some(rest) => Err(ConnectError::new(
+        // Not shown: it may have been meant for a server, with a password.
+        Some(_) => Err(ConnectError::new(
             ConnectErrorKind::Url,
-            format!("memory: takes nothing after it, and here is {rest:?}: write memory: alone"),
+            "memory: takes nothing after it: write memory: alone, or the URL of a server, such as redis://host/",
         )),
         None => RedisStore::connect(url).await.map(AnyStore::Redis),
     }

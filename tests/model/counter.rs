@@ -265,11 +265,15 @@ impl Counter {
             if stamp > now + terms.slack() {
                 return;
             }
-            let mut bucket = self.bucket.at(terms, now);
+            let bucket = &mut self.bucket;
+            if 1 << bucket.tick != terms.tick_length() {
+                return;
+            }
             let owed = units.min(terms.limit) * bucket.unit(terms);
-            let refilled = div_ceil((now - stamp).max(0), 1 << bucket.tick) * terms.rate;
-            bucket.debt = (bucket.debt - (owed - refilled).max(0)).max(0);
-            self.bucket = bucket;
+            let since = |time: i128| (now - time).max(0);
+            let due = (owed - div_ceil(since(stamp), 1 << bucket.tick) * terms.rate).max(0);
+            let paid = (bucket.debt / terms.rate).min(since(bucket.at) >> bucket.tick) * terms.rate;
+            bucket.debt -= due.min(bucket.debt - paid);
             return;
         }
         let part = self.part(terms, stamp);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tollgate::testing::{Harness, conformance};
-use tollgate::{ManualClock, RedisStore};
+use tollgate::testing::{Harness, conformance, conformance_with};
+use tollgate::{ManualClock, Quota, Rate, RedisStore};
 
 use crate::server::{Server, Version};
 use crate::support::LONG;
@@ -101,11 +101,11 @@ impl Harness for Real {
     }
 
     fn resolution(&self) -> Duration {
-        Duration::from_millis(25)
+        Duration::from_millis(100)
     }
 
     fn window(&self) -> Duration {
-        Duration::from_secs(1)
+        Duration::from_secs(4)
     }
 }
 
@@ -124,5 +124,8 @@ async fn the_store_conforms_on_the_servers_clock() {
         url: server.url(),
         stores: AtomicU64::new(0),
     };
-    conformance(&real).await;
+    let ten = Quota::new(10, real.window());
+    for quota in [ten, Quota::token_bucket(Rate::new(10, real.window()), 10)] {
+        conformance_with(&real, quota).await;
+    }
 }

@@ -1,6 +1,7 @@
 //! The Redis store, on servers that the tests start, and behind networks that fail.
 
 mod cases;
+mod cluster;
 mod conformance;
 mod deadlines;
 mod equivalence;

@@ -53,6 +53,7 @@ impl RedisStoreBuilder {
                 units: 1_000,
                 waiting: 16_384,
                 in_flight: 2,
+                place: Duration::from_millis(100),
             },
             cluster: false,
             link: LinkSettings::default(),
@@ -71,6 +72,7 @@ impl RedisStoreBuilder {
     /// 100 ms.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
+        self.bounds.place = deadline;
         self
     }
 
@@ -87,9 +89,10 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// The password, before the URL's.
+    /// The password, before the URL's. An empty one is none.
     pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.link.password = Some(Password::fixed(password));
+        let password = password.into();
+        self.link.password = (!password.is_empty()).then(|| Password::fixed(password));
         self
     }
 

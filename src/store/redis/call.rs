@@ -266,7 +266,9 @@ fn number_of(keys: &[&[u8]], counter: &OrderCounter) -> usize {
 }
 
 fn start(script: &Script, by: By, keys: &[&[u8]]) -> Cmd {
-    let mut command = script.call(by);
+    let bytes: usize = keys.iter().map(|key| key.len()).sum();
+    // Most calls need no more beside their keys.
+    let mut command = script.call(by, keys.len() + 16, bytes + 128);
     command.arg(keys.len());
     for key in keys {
         command.arg(*key);
@@ -310,11 +312,8 @@ fn write_terms(command: &mut Cmd, terms: &Terms) {
         Layout::Fixed | Layout::FixedPerKey => (4, terms.offset),
         Layout::Bucket => (5, 0),
     };
-    command
-        .arg(layout)
-        .arg(terms.capacity)
-        .arg(terms.rate)
-        .arg(terms.window)
-        .arg(extra)
-        .arg(terms.shift());
+    command.arg(layout).arg(terms.capacity).arg(terms.window);
+    if terms.layout != Layout::Log {
+        command.arg(terms.rate).arg(extra).arg(terms.shift());
+    }
 }

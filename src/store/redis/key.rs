@@ -1,7 +1,5 @@
 //! What a counter is called in Redis.
 
-use std::io::Write as _;
-
 use smallvec::SmallVec;
 
 use crate::algorithm::Terms;
@@ -12,8 +10,9 @@ use crate::store::Charge;
 /// run side by side never read each other's counters.
 const SCHEMA: &str = "1";
 
-/// The name of a counter: `prefix:schema:{subject}:policy:layout window`, such as
-/// `tollgate:1:{ip=203.0.113.7}:100-per-60s:l60000000`. Names up to this size do not allocate.
+/// The name of a counter: `prefix:schema:{subject}:policy:`, then a letter for the layout and the window in microseconds, such
+/// as `tollgate:1:{ip=203.0.113.7}:100-per-60s:l60000000`; slots have their number before the window, fixed windows their
+/// offset after it: `s64/60000000`, `f60000000+0`. Names up to this size do not allocate.
 pub(super) type CounterKey = SmallVec<[u8; 80]>;
 
 /// Writes the identity of a counter. The subject is the hash tag, which places all of its counters in one slot of a
@@ -32,16 +31,36 @@ pub(super) fn counter_key(prefix: &str, charge: &Charge<'_>, terms: &Terms) -> C
     for part in parts {
         key.extend_from_slice(part);
     }
-    let window = terms.window;
-    let _ = match terms.layout {
-        Layout::Log => write!(key, ":l{window}"),
-        Layout::Slots(slots) => write!(key, ":s{slots}/{window}"),
-        Layout::Counter => write!(key, ":c{window}"),
-        Layout::Fixed => write!(key, ":f{window}+{}", terms.offset),
-        Layout::FixedPerKey => write!(key, ":p{window}"),
-        Layout::Bucket => write!(key, ":b{window}"),
+    let (layout, first, then) = match terms.layout {
+        Layout::Log => (b'l', terms.window, None),
+        Layout::Slots(slots) => (b's', slots.into(), Some((b'/', terms.window))),
+        Layout::Counter => (b'c', terms.window, None),
+        Layout::Fixed => (b'f', terms.window, Some((b'+', terms.offset))),
+        Layout::FixedPerKey => (b'p', terms.window, None),
+        Layout::Bucket => (b'b', terms.window, None),
     };
+    key.extend_from_slice(&[b':', layout]);
+    push_number(&mut key, first);
+    if let Some((separator, number)) = then {
+        key.push(separator);
+        push_number(&mut key, number);
+    }
     key
+}
+
+/// In decimal. What formats text would take half of the time that a name takes.
+fn push_number(key: &mut CounterKey, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    key.extend_from_slice(&digits[start..]);
 }
 
 /// The slot of a Redis cluster that a counter lives in: CRC-16 (XMODEM) of its hash tag, modulo 16 384, as the
@@ -94,6 +113,15 @@ mod tests {
             key_of(Quota::per_second(9).fixed_window()),
             "tollgate:1:{key=a}:api:f1000000+0"
         );
+    }
+
+    #[test]
+    fn numbers_are_decimal() {
+        for number in [0, 7, 10, 60_000_000, u64::MAX] {
+            let mut key = CounterKey::new();
+            push_number(&mut key, number);
+            assert_eq!(*key, *number.to_string().as_bytes());
+        }
     }
 
     #[test]

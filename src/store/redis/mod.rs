@@ -3,14 +3,17 @@
 //! The path of an ask: [`order`] writes down what it charges; [`dispatch`] sends it alone, or merged and batched by
 //! [`queue`]; [`call`] puts it into a script's words and [`reply`] reads the answer; [`link`] is the way to the server.
 
+mod across;
 mod address;
 mod breaker;
 mod builder;
 mod call;
+mod cause;
 mod class;
 mod clock;
 mod connect_error;
 mod dispatch;
+mod flight;
 mod key;
 mod link;
 mod order;
@@ -72,8 +75,9 @@ use crate::clock::micros;
 ///
 /// # What is kept
 ///
-/// One key for each counter, `tollgate:1:{subject}:policy:window`, with a TTL: it goes when its last unit has left the
-/// window, or up to max(1 s, 1/8 of the window) later. See [`Store`](crate::store) for what exactly is counted.
+/// One key for each counter, with a TTL: it goes when its last unit has left the window, or up to max(1 s, 1/8 of the window)
+/// later. Its name is `tollgate:1:{subject}:policy:`, then a letter for the layout and the window in microseconds, such as
+/// `l60000000` for the exact log of a minute. See [`Store`](crate::store) for what exactly is counted.
 ///
 /// # Exactness
 ///
@@ -173,7 +177,11 @@ fn uncounted(ask: &Ask<'_>, granted: u32, charged: u32) -> Outcome {
 
 impl Store for RedisStore {
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
-        self.send(ask, (ask.want, ask.want), Dispatch::acquire)
+        let counts = (ask.want, ask.want);
+        if ask.charges.len() > 1 {
+            return self.send(ask, counts, Dispatch::acquire);
+        }
+        self.send(ask, counts, Dispatch::acquire_in_one)
     }
 
     fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {

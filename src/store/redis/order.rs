@@ -40,30 +40,47 @@ pub(super) struct OrderCounter {
 
 impl Order {
     pub(super) fn new(prefix: &str, ask: &Ask<'_>) -> Self {
-        let mut charges: SmallVec<[OrderCharge; 1]> = ask
-            .charges
-            .iter()
-            .map(|charge| OrderCharge {
-                mode: charge.mode,
-                cost: charge.cost.min(MOST_COST),
-                counter: OrderCounter::new(prefix, charge),
-            })
-            .collect();
-        if let [charge] = &mut *charges {
+        let order = |charge: &Charge<'_>| OrderCharge {
+            mode: charge.mode,
+            cost: charge.cost.min(MOST_COST),
+            counter: OrderCounter::new(prefix, charge),
+        };
+        let charges = if let [charge] = ask.charges {
+            // Nearly all asks.
+            let mut charge = order(charge);
             if let (Mode::Enforce, Some(counter)) = (charge.mode, &mut charge.counter) {
                 counter.enforced = charge.cost;
             }
+            SmallVec::from_buf([charge])
         } else {
+            let mut charges: SmallVec<[OrderCharge; 1]> = ask.charges.iter().map(order).collect();
             add_up(&mut charges);
-        }
+            charges
+        };
         Self {
             charges,
             hold: micros(ask.hold),
         }
     }
 
-    /// Whether two orders may be answered as one that is wanted more often.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    /// Whether two orders may be answered as one that is wanted more often. A shadow that shares its counter with another
+    /// charge is granted its share after all others of a call, which is not what asks one after another would get.
+    pub(super) fn merges_with(&self, other: &Self) -> bool {
+        self.is_same(other) && (self.charges.len() < 2 || !self.has_shared_shadow())
+    }
+
+    fn has_shared_shadow(&self) -> bool {
+        self.charges.iter().enumerate().any(|(at, charge)| {
+            let key = charge.counter.as_ref().map(|counter| &counter.key);
+            charge.mode == Mode::Shadow
+                && key.is_some()
+                && self.charges.iter().enumerate().any(|(other_at, other)| {
+                    other_at != at && other.counter.as_ref().map(|counter| &counter.key) == key
+                })
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
         self.hold == other.hold
             && self.charges.len() == other.charges.len()
             && self.charges.iter().zip(&other.charges).all(|(one, other)| {

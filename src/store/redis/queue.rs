@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -31,6 +32,32 @@ pub(super) struct Merged {
     pub(super) callers: SmallVec<[Caller; 1]>,
 }
 
+impl Merged {
+    /// Until when anybody waits for it.
+    pub(super) fn latest(&self) -> Instant {
+        let callers = self.callers.iter().map(|caller| caller.deadline);
+        callers.max().unwrap_or(self.ask.deadline)
+    }
+
+    /// Asks for those alone who are still there. Without callers, it is its own.
+    pub(super) fn leave_out_the_gone(&mut self, now: Instant) {
+        if self.callers.is_empty() {
+            return;
+        }
+        self.callers
+            .retain(|caller| !caller.answer.is_closed() && caller.deadline > now);
+        let deadlines = self.callers.iter().map(|caller| caller.deadline);
+        self.ask.deadline = deadlines.min().unwrap_or(self.ask.deadline);
+        // No more than were merged, which fits.
+        self.ask.want = self.callers.iter().map(|caller| caller.want).sum();
+    }
+
+    fn units_written(&self) -> u64 {
+        let want = u64::from(self.ask.want);
+        self.ask.order.units_written().saturating_mul(want)
+    }
+}
+
 /// How much a call carries, and how much may wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -42,6 +69,8 @@ pub(super) struct Bounds {
     pub(super) waiting: usize,
     /// Calls in flight at once.
     pub(super) in_flight: usize,
+    /// How long a call keeps its place at most.
+    pub(super) place: Duration,
 }
 
 /// Asks that wait while calls are in flight, and the calls in flight.
@@ -57,10 +86,17 @@ pub(super) struct Queue {
     /// Each call in flight, and until when its place counts.
     flights: SmallVec<[(u64, Instant); 4]>,
     last_flight: u64,
+    is_cluster: bool,
 }
 
+/// Asks of other slots that are looked past for those of a call's.
+const MOST_SKIPPED: usize = 256;
+
+/// Places for each that one server has: a cluster's calls are of one slot each, and go to several servers.
+const PLACES_IN_CLUSTER: usize = 32;
+
 /// A call's place among those in flight.
-pub(super) type Flight = u64;
+pub(super) type Place = u64;
 
 impl Queue {
     pub(super) fn new(bounds: Bounds) -> Self {
@@ -73,6 +109,7 @@ impl Queue {
             callers: 0,
             flights: SmallVec::new(),
             last_flight: 0,
+            is_cluster: false,
         }
     }
 
@@ -85,41 +122,43 @@ impl Queue {
     }
 
     /// A place for a call, if one is free and nobody waits who came before.
-    pub(super) fn take_off(&mut self, now: Instant, deadline: Instant) -> Option<Flight> {
+    pub(super) fn take_off(&mut self, now: Instant, deadline: Instant) -> Option<Place> {
         (self.waiting.is_empty() && self.has_place(now)).then(|| self.place(deadline))
     }
 
-    /// A caller that has stopped polling its call keeps its place until the call's deadline, and no longer.
+    /// A caller that has stopped polling its call keeps its place for a while, and no longer.
     pub(super) fn has_place(&mut self, now: Instant) -> bool {
-        if self.flights.len() >= self.bounds.in_flight {
+        let places = match self.is_cluster {
+            true => self.bounds.in_flight.saturating_mul(PLACES_IN_CLUSTER),
+            false => self.bounds.in_flight,
+        };
+        if self.flights.len() >= places {
             self.flights.retain(|(_, until)| *until > now);
         }
-        self.flights.len() < self.bounds.in_flight
+        self.flights.len() < places
     }
 
-    fn place(&mut self, until: Instant) -> Flight {
+    fn place(&mut self, until: Instant) -> Place {
+        let most = Instant::now() + self.bounds.place;
         self.last_flight += 1;
-        self.flights.push((self.last_flight, until));
+        self.flights.push((self.last_flight, until.min(most)));
         self.last_flight
     }
 
     /// The next call's place and asks, if a place is free and somebody waits.
-    pub(super) fn next_batch(&mut self, per_slot: bool) -> Option<(Flight, SmallVec<[Merged; 1]>)> {
+    pub(super) fn next_batch(&mut self, per_slot: bool) -> Option<(Place, SmallVec<[Merged; 1]>)> {
+        self.is_cluster = per_slot;
         if self.waiting.is_empty() || !self.has_place(Instant::now()) {
             return None;
         }
         let batch = self.take(per_slot);
-        let deadlines = batch
-            .iter()
-            .flat_map(|merged| &merged.callers)
-            .map(|caller| caller.deadline);
-        let until = deadlines.max()?;
+        let until = batch.iter().map(Merged::latest).max()?;
         Some((self.place(until), batch))
     }
 
     /// Ends a call. It may have lost its place before.
-    pub(super) fn land(&mut self, flight: Flight) {
-        self.flights.retain(|(each, _)| *each != flight);
+    pub(super) fn land(&mut self, place: Place) {
+        self.flights.retain(|(each, _)| *each != place);
     }
 
     /// Lets a caller wait. False if too many do.
@@ -132,14 +171,14 @@ impl Queue {
         let taken = self.taken;
         let at = |position: u64| (position - taken) as usize;
         let waiting = &self.waiting;
-        let found = self
-            .equal
-            .find_mut(hash, |&position| waiting[at(position)].ask.order.is_same(order));
+        let found = self.equal.find_mut(hash, |&position| {
+            waiting[at(position)].ask.order.merges_with(order)
+        });
         if let Some(position) = found {
             let merged = &mut self.waiting[at(*position)];
-            let want = merged.ask.want.saturating_add(caller.want);
-            let units = order.units_written().saturating_mul(u64::from(want));
-            if units <= self.bounds.units {
+            let want = merged.ask.want.checked_add(caller.want);
+            let units = |want: u32| order.units_written().saturating_mul(u64::from(want));
+            if let Some(want) = want.filter(|&want| units(want) <= self.bounds.units) {
                 merged.ask.want = want;
                 merged.ask.deadline = merged.ask.deadline.min(caller.deadline);
                 merged.callers.push(caller);
@@ -167,37 +206,35 @@ impl Queue {
 
     /// The next call's asks; with `per_slot`, of one slot of a cluster. Callers who have gone are left out.
     fn take(&mut self, per_slot: bool) -> SmallVec<[Merged; 1]> {
-        let mut batch = SmallVec::with_capacity(self.waiting.len().min(self.bounds.charges));
+        let mut batch: SmallVec<[Merged; 1]> =
+            SmallVec::with_capacity(self.waiting.len().min(self.bounds.charges));
         let now = Instant::now();
-        let (mut charges, mut units) = (0, 0);
-        let mut only_slot = None;
+        let (mut charges, mut units) = (0, 0_u64);
+        let mut slots = per_slot.then_some(None);
         let mut skipped = Vec::new();
-        while let Some(next) = self.waiting.front() {
-            if per_slot {
+        while !self.waiting.is_empty() && skipped.len() < MOST_SKIPPED {
+            let mut next = self.pop();
+            let callers = next.callers.len();
+            next.leave_out_the_gone(now);
+            self.callers -= callers - next.callers.len();
+            if next.callers.is_empty() {
+                continue;
+            }
+            if let Some(only_slot) = &mut slots {
                 let slot = next.ask.order.counters().next().map(|counter| slot(&counter.key));
                 if *only_slot.get_or_insert(slot) != slot {
-                    skipped.push(self.pop());
+                    skipped.push(next);
                     continue;
                 }
             }
             charges += next.ask.order.charges.len();
-            units += next
-                .ask
-                .order
-                .units_written()
-                .saturating_mul(u64::from(next.ask.want));
+            units = units.saturating_add(next.units_written());
             if !batch.is_empty() && (charges > self.bounds.charges || units > self.bounds.units) {
+                skipped.push(next);
                 break;
             }
-            let mut next = self.pop();
             self.callers -= next.callers.len();
-            next.callers
-                .retain(|caller| !caller.answer.is_closed() && caller.deadline > now);
-            if let Some(deadline) = next.callers.iter().map(|caller| caller.deadline).min() {
-                next.ask.deadline = deadline;
-                next.ask.want = next.callers.iter().map(|caller| caller.want).sum();
-                batch.push(next);
-            }
+            batch.push(next);
         }
         for merged in skipped.into_iter().rev() {
             self.unpop(merged);

@@ -49,7 +49,8 @@ impl Target {
         if knows_no_hello {
             let what = "does not know HELLO: it is older than Redis 6, or a proxy; if its scripts are those of Redis 6.2 or \
                         later, append ?protocol=resp2 to the URL";
-            return self.unfit(class, ConnectErrorKind::Protocol, what, error);
+            // A server that does not know a command repeats its arguments, the password among them.
+            return self.unfit_with(class, ConnectErrorKind::Protocol, what, None);
         }
         match class {
             Class::Unauthenticated => self.wrong_password(error),
@@ -160,21 +161,18 @@ impl Target {
             None if text.contains("key") => format!("use the keys {prefix}:*"),
             None => String::from("run a command that the scripts call"),
         };
-        let mut rights = String::from("+evalsha +eval +script|load +time");
-        for command in self
-            .settings
-            .commands
-            .iter()
-            .filter(|command| **command != "time")
-        {
-            rights.push_str(" +");
-            rights.push_str(command);
+        let mut rights = vec!["evalsha", "eval", "script|load", "time"];
+        for command in self.settings.commands {
+            if !rights.contains(command) {
+                rights.push(command);
+            }
         }
         if self.address.database() != 0 {
-            rights.push_str(" +select");
+            rights.push("select");
         }
         let what = format!(
-            "does not allow the user {user:?} to {lacks}; all rights that are needed: ACL SETUSER {user} ~{prefix}:* {rights}"
+            "does not allow the user {user:?} to {lacks}; all rights that are needed: ACL SETUSER {user} ~{prefix}:* +{}",
+            rights.join(" +")
         );
         self.unfit(Class::NoPermission, ConnectErrorKind::Permission, what, error)
     }

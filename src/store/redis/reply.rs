@@ -43,9 +43,19 @@ pub(super) struct Malformed;
 pub(super) fn split(value: &Value) -> Result<(u64, &[Value]), Malformed> {
     match value {
         Value::Array(values) => match values.split_first() {
-            Some((Value::Int(now), rest)) if *now > 0 => Ok((*now as u64, rest)),
-            _ => Err(Malformed),
+            Some((now, rest)) => Ok((u64::try_from(whole(now)?).map_err(|_| Malformed)?, rest)),
+            None => Err(Malformed),
         },
+        _ => Err(Malformed),
+    }
+}
+
+/// Where a Lua of its own makes them fractions, whole numbers still come as such.
+fn whole(value: &Value) -> Result<i64, Malformed> {
+    const EXACT: f64 = (1_i64 << 53) as f64;
+    match value {
+        Value::Int(number) => Ok(*number),
+        Value::Double(number) if number.fract() == 0.0 && number.abs() <= EXACT => Ok(*number as i64),
         _ => Err(Malformed),
     }
 }
@@ -53,10 +63,12 @@ pub(super) fn split(value: &Value) -> Result<(u64, &[Value]), Malformed> {
 impl Reply {
     /// Reads the reply to `order`, wanted so often.
     pub(super) fn read(value: &Value, now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
-        match value {
-            Value::Int(-1) => Ok(Self::TooLate),
-            Value::Int(units) if *units > 0 => Ok(Self::Answer(Answer::of_plain(*units, now, order, want)?)),
-            Value::Array(numbers) => Ok(Self::Answer(Answer::read(numbers, now, order, want)?)),
+        if let Value::Array(numbers) = value {
+            return Ok(Self::Answer(Answer::read(numbers, now, order, want)?));
+        }
+        match whole(value)? {
+            -1 => Ok(Self::TooLate),
+            units @ 1.. => Ok(Self::Answer(Answer::of_plain(units, now, order, want)?)),
             _ => Err(Malformed),
         }
     }
@@ -79,10 +91,7 @@ impl Answer {
     }
 
     fn read(numbers: &[Value], now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
-        let mut numbers = numbers.iter().map(|value| match value {
-            Value::Int(number) => Ok(*number),
-            _ => Err(Malformed),
-        });
+        let mut numbers = numbers.iter().map(whole);
         let mut next = || numbers.next().ok_or(Malformed)?;
         let granted = u32::try_from(next()?).map_err(|_| Malformed)?;
         let stamp = now.checked_add_signed(next()?).ok_or(Malformed)?;

@@ -54,9 +54,9 @@ impl Script {
         Self { text, hash }
     }
 
-    /// The beginning of a call, up to the number of keys.
-    pub(super) fn call(&self, by: By) -> Cmd {
-        let mut command = Cmd::new();
+    /// The beginning of a call, up to the number of keys, with room for so many arguments and their bytes.
+    pub(super) fn call(&self, by: By, arguments: usize, bytes: usize) -> Cmd {
+        let mut command = Cmd::with_capacity(2 + arguments, 64 + bytes);
         match by {
             By::Hash => command.arg("EVALSHA").arg(&self.hash),
             By::Text => command.arg("EVAL").arg(&self.text),

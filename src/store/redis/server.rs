@@ -1,6 +1,7 @@
 //! A real server for the tests of connections.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use redis::{Script, Value};
 
 use super::address::Address;
+use super::call::COMMANDS;
 use super::settings::{LinkSettings, Probe, ProbeForm};
 
 /// Writes one key.
@@ -50,13 +52,23 @@ impl Server {
             if self.process.try_wait().expect("it is our child").is_some() {
                 return false;
             }
-            // Any answer will do, also a refusal.
-            if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            if self.answers() {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         false
+    }
+
+    /// Any answer will do, also a refusal: the server has begun to serve then, on its socket too.
+    fn answers(&self) -> bool {
+        let ping = || {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.write_all(b"PING\r\n")?;
+            stream.read_exact(&mut [0])
+        };
+        ping().is_ok()
     }
 
     pub(super) fn url(&self) -> String {
@@ -144,7 +156,7 @@ fn spawn(port: u16, directory: &PathBuf, arguments: &[String]) -> Child {
 /// Settings with [`SCRIPT`] and a probe that calls it.
 pub(super) fn settings() -> LinkSettings {
     LinkSettings {
-        commands: &["set", "time"],
+        commands: COMMANDS,
         scripts: Arc::new([SCRIPT]),
         probe: probe(SCRIPT),
         ..LinkSettings::default()

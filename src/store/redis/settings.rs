@@ -21,7 +21,7 @@ pub(super) struct LinkSettings {
     pub(super) database: Option<u32>,
     /// What all keys begin with; named in messages about rights.
     pub(super) prefix: String,
-    /// The commands that the scripts call, in lower case; named in messages about rights.
+    /// The commands that the scripts call and that call them, in lower case; named in messages about rights.
     pub(super) commands: &'static [&'static str],
     /// Bodies that are loaded into the server's cache.
     pub(super) scripts: Arc<[&'static str]>,

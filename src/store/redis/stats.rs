@@ -41,7 +41,7 @@ pub struct RedisStats {
     pub late_grants: u64,
     /// Of these, grants that could not be given back: they stay charged until they leave the window.
     pub lost_grants: u64,
-    /// Errors by class, such as `"NOSCRIPT"` or `"i/o"`; those that did not occur are left out.
+    /// Errors by class, such as `"no_script"` or `"io"`; those that did not occur are left out.
     pub errors: Vec<(&'static str, u64)>,
 }
 

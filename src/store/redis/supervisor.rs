@@ -200,11 +200,19 @@ impl Supervisor {
         if state.task.as_ref().is_some_and(|task| !task.is_finished()) {
             return true;
         }
-        let Some(runtime) = Handle::try_current().ok().or_else(|| self.home.clone()) else {
-            return false;
-        };
-        state.task = Some(runtime.spawn(mend(Arc::downgrade(self))).abort_handle());
-        true
+        // The runtime on which it was made: the one that asks now may be driven now and then only. If that has ended, the
+        // task is over at once.
+        for runtime in [self.home.clone(), Handle::try_current().ok()]
+            .into_iter()
+            .flatten()
+        {
+            let task = runtime.spawn(mend(Arc::downgrade(self)));
+            if !task.is_finished() {
+                state.task = Some(task.abort_handle());
+                return true;
+            }
+        }
+        false
     }
 
     /// How long to wait before the next attempt; none if there is nothing left to mend, and then the task is over.
