@@ -24,8 +24,13 @@ async fn hello(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let port = std::env::var("PORT").unwrap_or_else(|_| "3000".to_owned());
+    let listener = TcpListener::bind(format!("127.0.0.1:{port}"))
+        .await
+        .unwrap_or_else(|error| {
+            eprintln!("PORT={port}: {error}; set a free port, such as PORT=3001");
+            std::process::exit(1)
+        });
     println!("listening on http://{}/", listener.local_addr()?);
     let limited = ServiceBuilder::new()
         .layer(RateLimitLayer::new(

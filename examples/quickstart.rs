@@ -6,8 +6,10 @@
 //! for i in 1 2 3 4 5 6; do curl -i http://127.0.0.1:3000/; done
 //! ```
 
+use std::env;
 use std::error::Error;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::Router;
@@ -34,16 +36,35 @@ async fn hello(decision: Decision) -> String {
     format!("hello, {} more\n", decision.remaining().unwrap_or_default())
 }
 
+/// A variable, or what it is when it is not set or empty.
+fn variable(name: &str, default: &str) -> String {
+    let text = env::var(name).ok().filter(|text| !text.is_empty());
+    text.unwrap_or_else(|| default.to_owned())
+}
+
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let store_url = std::env::var("REDIS_URL").unwrap_or_else(|_| "memory:".to_owned());
-    let store = store::open(&store_url).await?;
+async fn main() -> ExitCode {
+    // The store says here that Redis is away, and that it is back.
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let Err(error) = serve().await else {
+        return ExitCode::SUCCESS;
+    };
+    eprintln!("quickstart: {error}");
+    ExitCode::FAILURE
+}
+
+async fn serve() -> Result<(), Box<dyn Error>> {
+    let store = store::open(&variable("REDIS_URL", "memory:"))
+        .await
+        .map_err(|error| format!("REDIS_URL: {error}"))?;
     let place = match store {
         AnyStore::Memory(_) => "in this process",
         _ => "in Redis",
     };
-    let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let port = variable("PORT", "3000");
+    let listener = TcpListener::bind(format!("127.0.0.1:{port}"))
+        .await
+        .map_err(|error| format!("PORT={port}: {error}; set a free port, such as PORT=3001"))?;
     let url = format!("http://{}/", listener.local_addr()?);
     println!("listening on {url}, counting {place}");
     println!("Try six requests within ten seconds; the sixth is refused until the first is ten seconds old:");

@@ -25,7 +25,8 @@ usage: cargo run --release --example fleet -- [OPTIONS]
   --svg FILE        draws what was admitted over time
   --help            says this
 
-Ends with 0 if both phases admitted what was expected, with 1 if not, with 2 for arguments that are none.
+Ends with 0 if all requests were decided and both phases admitted what was expected, with 1 if not, with 2 for arguments
+that are none.
 ";
 
 pub(crate) enum Command {

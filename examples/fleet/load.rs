@@ -25,7 +25,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum Kind {
     Admitted,
     Denied,
-    /// Neither: an outage, or no answer.
+    /// The service has no decision: its store gave no answer.
+    Undecided,
+    /// None of these, or no answer.
     Other,
 }
 
@@ -35,6 +37,12 @@ pub(crate) struct Answer {
     pub(crate) kind: Kind,
     /// When it was there, after the first request.
     pub(crate) at: Duration,
+}
+
+impl Answer {
+    pub(crate) fn is_other(&self) -> bool {
+        matches!(self.kind, Kind::Undecided | Kind::Other)
+    }
 }
 
 type HttpClient = Client<HttpConnector, Empty<Bytes>>;
@@ -94,6 +102,7 @@ async fn get(client: &HttpClient, address: SocketAddr) -> Kind {
     match tokio::time::timeout(TIMEOUT, exchange).await {
         Ok(Some(StatusCode::OK)) => Kind::Admitted,
         Ok(Some(StatusCode::TOO_MANY_REQUESTS)) => Kind::Denied,
+        Ok(Some(StatusCode::SERVICE_UNAVAILABLE)) => Kind::Undecided,
         _ => Kind::Other,
     }
 }

@@ -39,6 +39,11 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    // The stores say here why Redis is away.
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .init();
     // What is dropped here ends the server that was started.
     let result = tokio::select! {
         result = run(args) => result,

@@ -33,6 +33,11 @@ impl Phase {
         self.answers.last().map_or(Duration::ZERO, |answer| answer.at)
     }
 
+    /// Requests that were neither admitted nor denied.
+    fn other(&self) -> u64 {
+        self.count(Answer::is_other)
+    }
+
     fn count(&self, which: impl Fn(&Answer) -> bool) -> u64 {
         self.answers.iter().filter(|answer| which(answer)).count() as u64
     }
@@ -48,7 +53,7 @@ impl Phase {
     fn to_json(&self) -> Value {
         let of = |kind| self.by_instance(|answer| answer.kind == kind);
         let (requests, admitted) = (self.by_instance(|_| true), of(Kind::Admitted));
-        let (denied, other) = (of(Kind::Denied), of(Kind::Other));
+        let (denied, other) = (of(Kind::Denied), self.by_instance(Answer::is_other));
         let instances: Vec<Value> = (0..self.instances)
             .map(|i| {
                 json!({
@@ -63,24 +68,26 @@ impl Phase {
             "admitted": self.admitted(),
             "expected": self.expected,
             "denied": self.count(|answer| answer.kind == Kind::Denied),
-            "other": self.count(|answer| answer.kind == Kind::Other),
+            "other": self.other(),
             "seconds": self.took().as_secs_f64(),
             "instances": instances,
         })
     }
 
-    /// That as many were admitted as should be, or why that says nothing.
+    /// That as many were admitted as should be and all requests were decided, or why that says nothing.
     fn check(&self, window: Duration) -> Result<(), String> {
         let (name, admitted, expected) = (self.name, self.admitted(), self.expected);
-        if admitted == expected {
+        let (other, undecided) = (self.other(), self.count(|answer| answer.kind == Kind::Undecided));
+        if admitted == expected && other == 0 {
             return Ok(());
         }
         let mut why = format!("{name}: {admitted} requests were admitted, {expected} should be");
-        let other = self.count(|answer| answer.kind == Kind::Other);
-        if self.took() >= window {
-            why += "; but the load took longer than the window: raise `--window`";
+        if undecided > 0 {
+            why += &format!("; but Redis stopped answering: {undecided} got 503 in place of a decision");
         } else if other > 0 {
             why += &format!("; but {other} got neither 200 nor 429");
+        } else if self.took() >= window {
+            why += "; but the load took longer than the window: raise `--window`";
         }
         Err(why)
     }
@@ -150,7 +157,7 @@ impl fmt::Display for Report {
                 phase.admitted(),
                 phase.expected,
                 phase.count(|answer| answer.kind == Kind::Denied),
-                phase.count(|answer| answer.kind == Kind::Other),
+                phase.other(),
                 phase.took().as_millis(),
                 each.join(", "),
             )?;

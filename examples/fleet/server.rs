@@ -32,9 +32,11 @@ impl Server {
         RedisStore::connect(url)
             .await
             .map_err(|error| format!("`--redis`: {error}"))?;
-        let version = version(url)
-            .await
-            .map_err(|error| format!("`--redis`: {error}"))?;
+        // The URL may have a password.
+        let address = Client::open(url)?.get_connection_info().addr().clone();
+        let version = version(url).await.map_err(|error| {
+            format!("`--redis`: {address} does not answer: {error}; does a server run there?")
+        })?;
         Ok(Self {
             url: url.to_owned(),
             version,

@@ -19,11 +19,12 @@ fn values<'a>(text: &'a str, before: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The first two numbers of a version with at least two.
-fn version(text: &str) -> Option<(u32, u32)> {
+/// The numbers of a version with at least two.
+fn version(text: &str) -> Option<(u32, u32, u32)> {
     let text = text.split('-').next()?;
     let mut numbers = text.split('.').map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some((major, minor, numbers.next().unwrap_or(Ok(0)).ok()?))
 }
 
 #[test]
@@ -36,6 +37,18 @@ fn images_are_pinned() {
         let image = image.split(' ').next().unwrap_or_default();
         let tag = image.split_once(':').map(|(_, tag)| tag).unwrap_or_default();
         assert!(version(tag).is_some(), "{image} is another one tomorrow");
+    }
+}
+
+/// CVE-2025-49844: whoever may send a script could run code on the server.
+#[test]
+fn servers_have_the_fix_for_scripts() {
+    let compose = read("docker-compose.yml");
+    for (image, least) in [("redis:", (8, 2, 2)), ("valkey/valkey:", (8, 1, 4))] {
+        let [tag] = values(&compose, &format!("image: {image}"))[..] else {
+            panic!("one {image}");
+        };
+        assert!(version(tag) >= Some(least), "{image}{tag} lacks it");
     }
 }
 

@@ -1,8 +1,11 @@
 //! R38: the examples do what they say, as processes of their own.
 
-use http::{Method, StatusCode};
+use std::process::Stdio;
 
-use crate::support::{self, Example};
+use http::{Method, StatusCode};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::support::{self, Example, command, within};
 
 #[tokio::test]
 async fn r38_quickstart() {
@@ -136,4 +139,79 @@ async fn r38_hyper() {
         "{}",
         refused.body
     );
+}
+
+#[tokio::test]
+async fn examples_say_what_is_wrong() {
+    for (name, variable, value, words) in [
+        ("service", "LIMIT", "foo", "write `100/minute`"),
+        ("service", "INSTANCES", "x", "INSTANCES=1"),
+        ("service", "INSTANCES", "0", "INSTANCES=1"),
+        ("service", "LISTEN", "zzz", "LISTEN=127.0.0.1:8081"),
+        ("service", "REDIS_URL", "127.0.0.1", "redis://host:port"),
+        ("quickstart", "REDIS_URL", "127.0.0.1", "redis://host:port"),
+        ("quickstart", "PORT", "abc", "PORT=3001"),
+        ("per_route", "PORT", "abc", "PORT=3001"),
+        ("tiers", "PORT", "abc", "PORT=3001"),
+        ("custom_key", "PORT", "abc", "PORT=3001"),
+        ("hyper", "PORT", "abc", "PORT=3001"),
+    ] {
+        let run = within(command(name, &[(variable, value)]).output()).await;
+        let output = run.expect("it can be started");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {errors}");
+        assert!(
+            errors.contains(variable) && errors.contains(words),
+            "{name}: {errors}"
+        );
+        // Neither the debug form of an error nor a trace.
+        assert!(
+            errors.lines().count() == 1 && !errors.contains('{'),
+            "{name}: {errors}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn empty_variables_are_not_set() {
+    let unset = [
+        ("REDIS_URL", ""),
+        ("LIMIT", ""),
+        ("INSTANCES", ""),
+        ("HOSTNAME", ""),
+    ];
+    let service = Example::run_with("service", &unset).await;
+    let reply = service.get_with("/", "x-forwarded-for", "198.51.100.7").await;
+    assert_eq!(reply.body, format!("hello from {}, 9 more\n", service.address));
+    let quickstart = Example::run_with("quickstart", &unset).await;
+    assert_eq!(quickstart.remark, ", counting in this process");
+}
+
+#[tokio::test]
+async fn no_limit_is_no_number() {
+    let service = Example::run_with("service", &[("LIMIT", "unlimited")]).await;
+    let reply = service.get_with("/", "x-forwarded-for", "198.51.100.7").await;
+    assert_eq!(
+        reply.body,
+        format!("hello from {}, without a limit\n", service.address)
+    );
+}
+
+#[tokio::test]
+async fn examples_warn_when_redis_is_away() {
+    for name in ["quickstart", "service"] {
+        // Nobody listens there.
+        let mut child = command(name, &[("REDIS_URL", "redis://:secret@127.0.0.1:1/")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be started");
+        let mut errors = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        let line = within(errors.next_line()).await.expect("it can be read");
+        let line = line.expect("it says something");
+        assert!(
+            line.contains("WARN") && line.contains("127.0.0.1:1") && !line.contains("secret"),
+            "{name}: {line}"
+        );
+    }
 }

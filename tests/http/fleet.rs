@@ -1,6 +1,7 @@
 //! Examples that share one limit between processes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
@@ -110,7 +111,7 @@ async fn fleet_says_what_is_wrong() {
     let (code, _, errors) = fleet(&["--redis", "redis://:secret@127.0.0.1:1/"]).await;
     assert_eq!(code, Some(1), "{errors}");
     assert!(
-        errors.contains("--redis") && !errors.contains("secret"),
+        errors.contains("`--redis`: 127.0.0.1:1 does not answer") && !errors.contains("secret"),
         "{errors}"
     );
 
@@ -121,6 +122,35 @@ async fn fleet_says_what_is_wrong() {
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("apt install redis-server"), "{errors}");
+}
+
+#[tokio::test]
+async fn fleet_says_that_redis_stopped_answering() {
+    let redis = Redis::start().await;
+    let url = redis.url();
+    let args = ["--requests", "4000", "--limit", "4000", "--redis", &url];
+    let end_when_it_counts = async {
+        let client = redis::Client::open(url.as_str()).expect("a URL");
+        let mut connection = client
+            .get_multiplexed_async_connection()
+            .await
+            .expect("it answers");
+        let mut counters = redis::cmd("KEYS");
+        counters.arg("*run=fleet*");
+        while counters
+            .query_async::<Vec<String>>(&mut connection)
+            .await
+            .expect("names")
+            .is_empty()
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(redis);
+    };
+    let ((code, output, errors), ()) = tokio::join!(fleet(&args), within(end_when_it_counts));
+    assert_eq!(code, Some(1), "{output}{errors}");
+    assert!(errors.contains("Redis stopped answering"), "{output}{errors}");
+    assert!(errors.contains("WARN"), "{output}{errors}");
 }
 
 #[tokio::test]

@@ -27,14 +27,8 @@ impl Example {
 
     /// Starts an example with variables in its environment.
     pub(crate) async fn run_with(name: &str, variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(built(name))
-            .env_remove("HOSTNAME")
-            .env_remove("REDIS_URL")
-            .env("PORT", "0")
-            .env("LISTEN", "127.0.0.1:0")
-            .envs(variables.iter().copied())
+        let mut child = command(name, variables)
             .stdout(Stdio::piped())
-            .kill_on_drop(true)
             .spawn()
             .expect("it can be started");
         let mut output = BufReader::new(child.stdout.take().expect("it is piped")).lines();
@@ -91,6 +85,20 @@ impl Example {
         assert!(sent.is_ok_and(|status| status.success()), "{kill}");
         within(self.child.wait()).await.expect("it ends")
     }
+}
+
+/// An example that listens somewhere, with variables in its environment.
+pub(crate) fn command(name: &str, variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(built(name));
+    for unset in ["HOSTNAME", "REDIS_URL", "LIMIT", "INSTANCES"] {
+        command.env_remove(unset);
+    }
+    command
+        .env("PORT", "0")
+        .env("LISTEN", "127.0.0.1:0")
+        .envs(variables.iter().copied())
+        .kill_on_drop(true);
+    command
 }
 
 async fn next(output: &mut Lines<BufReader<ChildStdout>>) -> String {

@@ -19,7 +19,7 @@ use tower::{Service, ServiceExt};
 
 pub(crate) use self::client::{Reply, get, request, send, send_http2, serve, serve_without_peers};
 pub(crate) use self::events::Events;
-pub(crate) use self::example::{Example, built};
+pub(crate) use self::example::{Example, built, command};
 pub(crate) use self::inner::{Inner, InnerError};
 pub(crate) use self::redis::Redis;
 pub(crate) use self::store::{Behaviour, TestStore};
