@@ -77,7 +77,9 @@ pub(crate) enum Answer {
 
 impl Contestant {
     pub(crate) async fn new(name: Name, url: &str, limit: u64) -> Self {
-        let texts = (0..KEYS).map(|index| format!("user:{index:06}"));
+        // So that they do not meet on a server.
+        let kind = if name == Name::Incr { "incr" } else { "user" };
+        let texts = (0..KEYS).map(|index| format!("{kind}:{index:06}"));
         match name {
             Name::Incr => Self::Incr {
                 connection: connect(url).await,

@@ -54,14 +54,15 @@ impl Load {
     }
 }
 
-/// How long each of so many decisions takes, in microseconds; one after another in a task of its own.
-pub(crate) async fn latencies(contestant: &Contestant, keys: usize, decisions: usize) -> Vec<f64> {
+/// How long the decision on each key takes, in microseconds; one after another in a task of its own.
+pub(crate) async fn latencies(contestant: &Contestant, keys: impl Iterator<Item = usize>) -> Vec<f64> {
     let mut contestant = contestant.clone();
+    let keys: Vec<usize> = keys.collect();
     let asking = tokio::spawn(async move {
-        let mut micros = Vec::with_capacity(decisions);
-        for index in 0..decisions {
+        let mut micros = Vec::with_capacity(keys.len());
+        for key in keys {
             let start = Instant::now();
-            contestant.decide(index % keys).await;
+            contestant.decide(key).await;
             micros.push(start.elapsed().as_nanos() as f64 / 1e3);
         }
         micros
