@@ -250,6 +250,9 @@ fn embedded(store: &dyn Any) -> Option<MemoryStore> {
 
 #[cold]
 fn log_denial(charges: &[Charge<'_>], decision: &Decision) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
     // Without an answer nothing leads, and the first policy stands for all.
     let charge = match decision.leading() {
         Some(leading) => charges.iter().find(|charge| charge.policy == leading.name()),
