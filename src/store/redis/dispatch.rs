@@ -11,24 +11,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, RedisResult, Value};
+use redis::{RedisResult, Value};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use super::call::{self};
 use super::cause::{Cause, Unreadable};
 use super::class::Class;
-use super::clock::ServerClock;
 use super::flight::Flight;
 use super::link::{Link, Report, Route};
 use super::order::{Order, Wanted};
 use super::queue::{Answered, Bounds, Caller, Merged, Place, Queue};
-use super::reply::{Answer, Reply, split};
-use super::script::{By, Scripts};
+use super::reply::{Answer, split};
+use super::script::Scripts;
 use super::stats::Stats;
+use super::waiting::Waiting;
 use crate::store::{Late, Outcome, Stamp, StoreError, StoreErrorKind};
 
 /// Sends asks and hands out answers.
@@ -186,7 +185,7 @@ impl Dispatch {
     }
 
     /// Sends what waits, as far as there are places.
-    fn take_along(self: &Arc<Self>) {
+    pub(super) fn take_along(self: &Arc<Self>) {
         let per_slot = self.is_cluster();
         loop {
             let next = self.queue().next_batch(per_slot);
@@ -281,76 +280,6 @@ impl Dispatch {
         });
     }
 
-    pub(super) async fn charge_in_one(&self, ask: &Wanted) -> Answered {
-        let command = |by, clock: &_| call::charge(self.scripts, by, clock, ask);
-        let (now, value) = self.single(ask.deadline, command).await?;
-        outcome(&value, now, ask, 1)
-    }
-
-    pub(super) async fn peek_in_one(&self, ask: &Wanted) -> Answered {
-        let command = |by, clock: &_| call::peek(self.scripts, by, clock, ask);
-        let (now, value) = self.single(ask.deadline, command).await?;
-        let mut outcome = outcome(&value, now, ask, ask.want)?;
-        for state in &mut outcome.states {
-            state.charged = 0;
-        }
-        Ok(outcome)
-    }
-
-    pub(super) async fn give_back_in_one(&self, ask: &Wanted, stamp: Stamp) -> Result<(), StoreError> {
-        let command = |by, clock: &_| call::give_back(self.scripts, by, clock, ask, stamp);
-        self.single(ask.deadline, command).await.map(drop)
-    }
-
-    pub(super) async fn reset_in_one(&self, ask: &Wanted) -> Result<(), StoreError> {
-        let command = |by, clock: &_| call::reset(self.scripts, by, clock, ask);
-        self.single(ask.deadline, command).await.map(drop)
-    }
-
-    /// A call that is not batched.
-    async fn single(
-        &self,
-        deadline: Instant,
-        command: impl Fn(By, &ServerClock) -> Cmd,
-    ) -> Result<(u64, Value), StoreError> {
-        self.note_runtime();
-        let asked = Instant::now();
-        let (mut by, mut was_late, mut was_sent_away) = (By::Hash, false, false);
-        loop {
-            if deadline <= Instant::now() {
-                return Err(self.timed_out(asked, None));
-            }
-            let route = self.link.route()?;
-            let sent = Instant::now();
-            let Ok(result) = timeout_at(deadline, route.send(command(by, route.clock()))).await else {
-                self.stats.note_timeout();
-                route.report(sent, Report::TimedOut);
-                return Err(self.timed_out(asked, None));
-            };
-            match self.received(&route, sent, result) {
-                Ok(Value::Array(values)) => match <[Value; 2]>::try_from(values) {
-                    Ok([Value::Int(now), Value::Int(-1)]) if now > 0 => {
-                        if was_late {
-                            return Err(StoreError::new(StoreErrorKind::Overloaded));
-                        }
-                        was_late = true;
-                    }
-                    Ok([Value::Int(now), answer]) if now > 0 => return Ok((now.unsigned_abs(), answer)),
-                    _ => return Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
-                },
-                Ok(_) => return Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
-                Err((Class::NoScript, _)) if by == By::Hash => by = By::Text,
-                // Once more on whatever route there is now. A script's text cannot be missing.
-                Err((class, _))
-                    if !was_sent_away && class != Class::NoScript && class.may_be_sent_again() =>
-                {
-                    was_sent_away = true;
-                }
-                Err((class, error)) => return Err(StoreError::with_source(class.kind(), error)),
-            }
-        }
-    }
-
     /// Overload, if the server has answered since this was asked; an outage, if it has not.
     pub(super) fn timed_out(&self, asked: Instant, late: Option<Late>) -> StoreError {
         let kind = if self.stats.answered_since(asked) {
@@ -374,7 +303,7 @@ impl Dispatch {
         }
     }
 
-    fn note_runtime(&self) {
+    pub(super) fn note_runtime(&self) {
         if self.home.get().is_none()
             && let Ok(runtime) = Handle::try_current()
         {
@@ -390,79 +319,4 @@ impl Dispatch {
 enum Entered {
     Alone(Place),
     Waits(oneshot::Receiver<Answered>),
-}
-
-/// Waits for a share of somebody's call. Dropped, it gives back what it had got without anybody having seen it.
-struct Waiting {
-    dispatch: Arc<Dispatch>,
-    order: Order,
-    receiver: Option<oneshot::Receiver<Answered>>,
-}
-
-impl Waiting {
-    async fn answer(&mut self, asked: Instant, deadline: Instant) -> Answered {
-        let answered = match &mut self.receiver {
-            Some(receiver) => timeout_at(deadline, receiver).await.ok(),
-            None => None,
-        };
-        match answered {
-            Some(answered) => {
-                self.receiver = None;
-                // The task that had the call is gone with its runtime.
-                answered.unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Unavailable)))
-            }
-            None => {
-                let late = self.outlast();
-                // A call that nobody polls any more may have lost its place meanwhile.
-                self.dispatch.take_along();
-                Err(self.dispatch.timed_out(asked, Some(late)))
-            }
-        }
-    }
-
-    /// Awaits in the background what comes too late.
-    fn outlast(&mut self) -> Late {
-        let (late, keep) = Late::new();
-        if let Some(receiver) = self.receiver.take() {
-            let (dispatch, order) = (Arc::clone(&self.dispatch), self.order.clone());
-            self.dispatch.spawn(async move {
-                if let Ok(Ok(outcome)) = receiver.await
-                    && outcome.granted > 0
-                    && !keep.await.unwrap_or(false)
-                {
-                    dispatch.give_back_unseen(order, &outcome);
-                }
-            });
-        }
-        late
-    }
-}
-
-impl Dispatch {
-    fn give_back_unseen(self: &Arc<Self>, order: Order, outcome: &Outcome) {
-        self.stats.count_late(outcome.granted);
-        let charged = outcome.states.iter().map(|state| state.charged).collect();
-        self.give_back_charged(order, charged, outcome.granted, outcome.stamp);
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let Some(mut receiver) = self.receiver.take() else {
-            return;
-        };
-        receiver.close();
-        if let Ok(Ok(outcome)) = receiver.try_recv()
-            && outcome.granted > 0
-        {
-            self.dispatch.give_back_unseen(self.order.clone(), &outcome);
-        }
-    }
-}
-
-fn outcome(value: &Value, now: u64, ask: &Wanted, want: u32) -> Answered {
-    match Reply::read(value, now, &ask.order, want) {
-        Ok(Reply::Answer(answer)) => Ok(answer.outcome(&ask.order, 0, answer.granted)),
-        Ok(Reply::TooLate) | Err(_) => Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
-    }
 }

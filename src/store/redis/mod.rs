@@ -1,6 +1,8 @@
 //! The shared store: one atomic script a decision, on the server's clock.
 //!
-//! The path of an ask: [`order`] writes down what it charges; [`dispatch`] sends it alone, or merged and batched by
+//! The path of an ask: [`order`] writes down what it charges; [`dispatch`] lets it travel alone in a [`flight`], or wait
+//! ([`waiting`]) for one that [`queue`] merges and batches; [`call`] puts it into a script's words and [`reply`] reads the
+//! answer; [`link`] is the way to the server.
 //! [`queue`]; [`call`] puts it into a script's words and [`reply`] reads the answer; [`link`] is the way to the server.
 
 mod across;
@@ -25,8 +27,10 @@ mod script;
 #[cfg(test)]
 mod server;
 mod settings;
+mod single;
 mod stats;
 mod supervisor;
+mod waiting;
 
 use std::fmt;
 use std::future::Future;
