@@ -1,7 +1,9 @@
 //! R30: starting without a server, or with one that is of no use.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpListener;
 use tollgate::{FailurePolicy, Limiter, Quota, RedisStore};
 
 use crate::proxy::{FullPort, Mode, Proxy};
@@ -118,5 +120,58 @@ async fn prefixes_separate() {
         let store = RedisStore::builder().prefix(prefix).connect(&server.url()).await;
         let limiter = strict(&store.expect("a fit server"), quota);
         assert_eq!(admitted(&check_all(&limiter, "k", 5).await), 3, "{prefix}");
+    }
+}
+
+/// An error with all its causes, by both their texts.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = format!("{error} {error:?}");
+    if let Some(source) = error.source() {
+        text += &told(source);
+    }
+    text
+}
+
+/// A server that sends back what it is sent, its port.
+async fn echo() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut from, mut to) = stream.split();
+                let _ended = tokio::io::copy(&mut from, &mut to).await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn errors_never_tell_the_password() {
+    let mut texts = Vec::new();
+    let error = tollgate::store::open("memory://:hunter2@host:6379/").await;
+    texts.push(told(&error.expect_err("memory has no host")));
+    let mut urls = Vec::new();
+    let mut servers = Vec::new();
+    for unknown in ["HELLO", "AUTH"] {
+        let mut server = Server::start_with(Version::V7, &["--rename-command", unknown, ""]).await;
+        server.set_password("hunter2").await;
+        urls.push(server.url());
+        servers.push(server);
+    }
+    urls.push(format!("redis://:hunter2@127.0.0.1:{}/", echo().await));
+    for url in urls {
+        for query in ["", "?protocol=resp2"] {
+            match RedisStore::connect(&format!("{url}{query}")).await {
+                Ok(store) => texts.push(format!("{store:?}")),
+                Err(error) => texts.push(told(&error)),
+            }
+        }
+    }
+    for text in texts {
+        assert!(!text.contains("hunter2"), "{text}");
     }
 }
