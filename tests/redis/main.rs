@@ -10,6 +10,7 @@ mod exact;
 mod faults;
 mod harness;
 mod keys;
+mod late;
 mod lua;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 #[path = "../model/mod.rs"]
@@ -25,3 +26,4 @@ mod start;
 mod steps;
 mod support;
 mod ttl;
+mod writes;
