@@ -11,6 +11,7 @@ mod faults;
 mod harness;
 mod keys;
 mod late;
+mod logs;
 mod lua;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 #[path = "../model/mod.rs"]

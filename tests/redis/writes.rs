@@ -99,7 +99,7 @@ async fn c11_a_refund_that_gives_nothing_writes_nothing() {
 }
 
 #[tokio::test]
-async fn c1_a_refund_under_a_smaller_burst_frees_nothing_of_a_bucket() {
+async fn c1_a_refund_under_a_smaller_burst_frees_no_more_of_a_bucket_than_it_gives() {
     let server = Server::start(Version::V7).await;
     let store = connect(&server.url()).await;
     let (key, policy) = (Key::from("k"), PolicyName::new("test").expect("a name"));
@@ -118,6 +118,12 @@ async fn c1_a_refund_under_a_smaller_burst_frees_nothing_of_a_bucket() {
     let second = large.check_cost("k", 80).await;
     assert!(second.is_denied(), "{second:?}");
     assert_eq!(second.remaining(), Some(20));
+    // And one that gives frees what it gives, not all that is above the smaller burst.
+    let refund = store
+        .give_back(&Ask::new(&small).deadline(LONG), 1, first.stamp())
+        .await;
+    refund.expect("an answer");
+    assert_eq!(large.peek("k").await.remaining(), Some(21));
 }
 
 #[tokio::test]
