@@ -3,7 +3,6 @@
 //! The path of an ask: [`order`] writes down what it charges; [`dispatch`] lets it travel alone in a [`flight`], or wait
 //! ([`waiting`]) for one that [`queue`] merges and batches; [`call`] puts it into a script's words and [`reply`] reads the
 //! answer; [`link`] is the way to the server.
-//! [`queue`]; [`call`] puts it into a script's words and [`reply`] reads the answer; [`link`] is the way to the server.
 
 mod across;
 mod address;
@@ -116,6 +115,10 @@ impl RedisStore {
     /// Its retries must be off, where it has any, or one check can be charged several times:
     /// `ClusterClient::builder(nodes).retries(0)`. Nothing is tried before the first ask, and mending the connection is its own
     /// affair.
+    ///
+    /// On a cluster, the charges of one ask that lie in several slots are asked one by one, and given back when a later one
+    /// denies. The nodes' clocks must agree to a few milliseconds: all calls are timed by the last one that answered, and a charge
+    /// on a node whose clock is behind can be late by as much.
     #[must_use]
     pub fn new<C>(connection: C) -> Self
     where
