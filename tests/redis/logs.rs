@@ -16,7 +16,7 @@ fn policy() -> PolicyName {
 }
 
 #[tokio::test]
-async fn c11_ttls_move_on_with_traffic() {
+async fn c11_with_traffic_ttls_move_on_and_logs_forget_what_has_left() {
     let server = Server::start(Version::V7).await;
     let store = connect(&server.url()).await;
     let mut connection = server.connection().await.expect("it listens");
@@ -82,6 +82,14 @@ async fn c11_ttls_move_on_with_traffic() {
             if quota == Quota::new(1_000, SECOND) {
                 let live = stamps.iter().filter(|&&stamp| stamp + 1_000_000 > now).count() as u64;
                 assert_eq!(outcome.states[0].remaining, 1_000 - live, "held {hold:?}");
+                let length = cmd("STRLEN").arg(&*redis_key).query_async(&mut connection).await;
+                let length: u64 = length.expect("a reply");
+                // Four bytes each, after the head.
+                let units = (length - 8) / 4;
+                assert!(
+                    (units - live) * 4 < units,
+                    "{units} units, {live} live, held {hold:?}"
+                );
             }
         }
     }
