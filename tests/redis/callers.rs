@@ -1,5 +1,4 @@
-//! C6, C7, C9, C11: what callers do harms no other caller. They go, stop polling, live on other runtimes, want much or
-//! ask what cannot be asked.
+//! C6, C7, C9, C11: what callers do harms no other caller. They go, stop polling, live on other runtimes, or want much.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -23,41 +22,35 @@ const NOON: u64 = 1_700_000_000_000_000;
 /// tokio's clock counts whole milliseconds, rounded up.
 const TICK: Duration = Duration::from_millis(1);
 
-const fn ms(count: u64) -> Duration {
+pub(crate) const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
 /// What the server says to asks: the time, and for each the units in its log, or -1 for one that came too late.
-fn replies(answers: &[i64]) -> Reply {
+pub(crate) fn replies(answers: &[i64]) -> Reply {
     let answers = answers.iter().map(|&answer| Value::Int(answer));
     let now = Value::Int(i64::try_from(NOON).expect("some years"));
     Reply::new(Ok(Value::Array(std::iter::once(now).chain(answers).collect())))
 }
 
 /// A grant, after so long.
-fn granted(after: Duration) -> Reply {
+pub(crate) fn granted(after: Duration) -> Reply {
     replies(&[1]).after(after)
 }
 
-/// The keys of a call of plain asks.
-fn keys_of(sent: &Sent) -> Vec<String> {
-    let count = String::from_utf8_lossy(&sent.arguments[1])
-        .parse()
-        .expect("a number");
-    let keys = sent.arguments[2..].iter().take(count);
-    keys.map(|key| String::from_utf8_lossy(key).into_owned())
-        .collect()
-}
-
 /// A connection that knows the time, and answers calls like this.
-fn scripted(answer: impl Fn(&Sent) -> Reply + Send + Sync + 'static) -> Scripted {
+pub(crate) fn scripted(answer: impl Fn(&Sent) -> Reply + Send + Sync + 'static) -> Scripted {
     Scripted::new(move |sent| match sent.name.as_str() {
         "TIME" => Reply::time(NOON),
         _ => answer(sent),
     })
 }
 
-async fn acquire(store: &RedisStore, key: &str, deadline: Duration) -> Result<u32, StoreErrorKind> {
+pub(crate) async fn acquire(
+    store: &RedisStore,
+    key: &str,
+    deadline: Duration,
+) -> Result<u32, StoreErrorKind> {
     let (key, policy) = (Key::from(key), PolicyName::new("test").expect("a name"));
     let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
     let answer = store.acquire(&Ask::new(&charges).deadline(deadline)).await;
@@ -67,7 +60,7 @@ async fn acquire(store: &RedisStore, key: &str, deadline: Duration) -> Result<u3
 }
 
 /// The answer, and how long it took from `delay` on.
-async fn acquire_later(
+pub(crate) async fn acquire_later(
     store: &RedisStore,
     delay: Duration,
     key: &str,
@@ -281,75 +274,4 @@ async fn c1_the_largest_wants_get_what_there_is() {
         .into_iter()
         .map(|answer| answer.expect("an answer").granted);
     assert_eq!(granted.sum::<u32>(), 20);
-}
-
-/// Refuses calls whose keys differ in what this makes of them.
-fn refusing_several<T: Ord>(what: impl Fn(&str) -> T + Send + Sync + 'static) -> Scripted {
-    scripted(move |sent| {
-        let keys = keys_of(sent);
-        let different: std::collections::BTreeSet<T> = keys.iter().map(|key| what(key)).collect();
-        if different.len() > 1 {
-            Reply::error("CROSSSLOT Keys in request don't hash to the same slot").after(ms(5))
-        } else {
-            replies(&vec![1; keys.len()]).after(ms(5))
-        }
-    })
-}
-
-/// What chooses the cluster slot.
-fn tag(key: &str) -> String {
-    key.split('}').next().unwrap_or_default().to_owned()
-}
-
-#[tokio::test(start_paused = true)]
-async fn r21_a_cluster_that_nobody_told_of_is_found_out_at_no_callers_cost() {
-    let connection = refusing_several(str::to_owned);
-    let store = RedisStore::builder().max_batch(4).build(connection.clone());
-    let mut calls = JoinSet::new();
-    for index in 0..40 {
-        let store = store.clone();
-        calls.spawn(async move { acquire(&store, &format!("k{index}"), ms(1_000)).await });
-    }
-    for answer in calls.join_all().await {
-        assert_eq!(answer, Ok(1), "{:?}", connection.sent());
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn r21_an_ask_of_two_slots_harms_no_neighbour() {
-    let store = RedisStore::builder().cluster(true).build(refusing_several(tag));
-    let (a, other) = (Key::from("a"), Key::from("other"));
-    let policy = PolicyName::new("two").expect("a name");
-    let charges = [&a, &other].map(|key| Charge::new(key, &policy, Quota::per_minute(9)));
-    let (_, _, _, neighbour) = tokio::join!(
-        acquire(&store, "x", ms(100)),
-        acquire(&store, "y", ms(100)),
-        store.acquire(&Ask::new(&charges).deadline(ms(100))),
-        acquire(&store, "a", ms(100)),
-    );
-    assert_eq!(neighbour, Ok(1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn c7_callers_that_have_gone_hold_up_no_other_slot() {
-    let store = RedisStore::builder()
-        .cluster(true)
-        .build(scripted(|_| granted(ms(20))));
-    let mut gone = JoinSet::new();
-    let all_gone = async {
-        for index in 0..6 {
-            let store = store.clone();
-            gone.spawn(async move {
-                let _gone = timeout(ms(10), acquire(&store, &format!("gone{index}"), ms(100))).await;
-            });
-        }
-        while gone.join_next().await.is_some() {}
-    };
-    let (_, _, (), (answer, _)) = tokio::join!(
-        acquire(&store, "x", ms(100)),
-        acquire(&store, "y", ms(100)),
-        all_gone,
-        acquire_later(&store, ms(1), "live", ms(100)),
-    );
-    assert_eq!(answer, Ok(1), "{:?}", store.stats());
 }

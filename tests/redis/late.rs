@@ -81,8 +81,8 @@ fn arguments(sent: &Sent) -> Vec<String> {
     texts.split_off(2 + keys)
 }
 
-/// Whether it is a call of plain asks of one group, which has the number of groups, and of asks, their cost, and the grants
-/// wanted; or else gives back: the number of grants, and the stamp.
+/// Whether it asks, and for grants of one kind: these are the number of groups, of asks in it, their cost, and the
+/// grants wanted. What gives back begins with the number of grants and the stamp.
 fn is_acquire(sent: &Sent) -> bool {
     arguments(sent)[0] == "1" && arguments(sent).len() > 4 && arguments(sent)[1] == "1"
 }
