@@ -79,15 +79,21 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Connections of clients other than the one that asks.
-fn clients(server: &Server) -> usize {
+/// The ids of clients other than the one that asks.
+fn client_ids(server: &Server) -> Vec<u64> {
     let Value::BulkString(list) = server.run("CLIENT LIST") else {
         panic!("CLIENT LIST is text")
     };
+    let id = |line: &str| line.strip_prefix("id=")?.split(' ').next()?.parse().ok();
     String::from_utf8_lossy(&list)
         .lines()
         .filter(|line| !line.contains("cmd=client"))
-        .count()
+        .map(|line| id(line).expect("it begins with an id"))
+        .collect()
+}
+
+fn clients(server: &Server) -> usize {
+    client_ids(server).len()
 }
 
 fn tasks() -> usize {
@@ -116,9 +122,14 @@ async fn idle_connections_are_replaced_before_the_next_call() {
     let server = Server::start(&[]);
     let link = link(&server).await;
     for _ in 0..3 {
+        let before = client_ids(&server);
         server.run("CLIENT KILL TYPE normal");
-        until("it is noticed", || reason(&link).is_some()).await;
-        until("it is replaced", || reason(&link).is_none()).await;
+        // That it is noticed can pass unseen, so soon is it replaced.
+        until("it is replaced", || {
+            let now = client_ids(&server);
+            !now.is_empty() && now.iter().all(|id| !before.contains(id)) && reason(&link).is_none()
+        })
+        .await;
         call(&link).await.unwrap();
     }
     assert_eq!(clients(&server), 1);
