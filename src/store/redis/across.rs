@@ -138,16 +138,11 @@ impl Dispatch {
         };
         let mut granted = ask.want;
         for part in ask.order.parts() {
-            let wanted = |want| Wanted {
-                order: part.order.clone(),
-                want,
-                deadline: ask.deadline,
-            };
             let outcome = if granted > 0 {
-                Arc::clone(&self).acquire_in_one(wanted(granted)).await
+                Arc::clone(&self).acquire_in_one(part.wanted(&ask, granted)).await
             } else {
                 // Denied already: what the others hold is told all the same.
-                self.peek_in_one(&wanted(1)).await
+                self.peek_in_one(&part.wanted(&ask, 1)).await
             };
             // Without what could keep it, what comes late of this part is given back, as all of the others is.
             let outcome = outcome.map_err(|error| StoreError::new(error.kind()))?;
@@ -180,7 +175,7 @@ impl Dispatch {
         let charged = u32::from(act == Act::Charge);
         let mut merged = Outcome::new(ask.want, Stamp::default(), uncounted_states(&ask.order, charged));
         for (at, part) in ask.order.parts().into_iter().enumerate() {
-            let outcome = self.ask_one(&part.wanted(&ask), act).await?;
+            let outcome = self.ask_one(&part.wanted(&ask, ask.want), act).await?;
             merged.granted = merged.granted.min(outcome.granted);
             if at == 0 {
                 (merged.now, merged.stamp) = (outcome.now, outcome.stamp);
@@ -227,7 +222,7 @@ impl Dispatch {
         }
         let mut result = Ok(());
         for part in ask.order.parts() {
-            let corrected = self.correct_one(&part.wanted(&ask), correction).await;
+            let corrected = self.correct_one(&part.wanted(&ask, ask.want), correction).await;
             result = result.and(corrected);
         }
         result
@@ -248,10 +243,10 @@ enum Correction {
 }
 
 impl Part {
-    fn wanted(&self, ask: &Wanted) -> Wanted {
+    fn wanted(&self, ask: &Wanted, want: u32) -> Wanted {
         Wanted {
             order: self.order.clone(),
-            want: ask.want,
+            want,
             deadline: ask.deadline,
         }
     }

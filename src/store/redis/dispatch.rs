@@ -24,7 +24,7 @@ use super::flight::Flight;
 use super::link::{Link, Report, Route};
 use super::order::{Order, Wanted};
 use super::queue::{Answered, Bounds, Caller, Merged, Place, Queue};
-use super::reply::{Answer, split};
+use super::reply::{Answer, Replies};
 use super::script::Scripts;
 use super::stats::Stats;
 use super::waiting::Waiting;
@@ -149,33 +149,31 @@ impl Dispatch {
         Ok(Entered::Waits(receiver))
     }
 
-    /// What a reply says to link and clock. An error comes with its class.
+    /// Reads a reply, and tells link and clock of it. An error comes with its class.
     pub(super) fn received(
         &self,
         route: &Route,
         sent: Instant,
         result: RedisResult<Value>,
-    ) -> Result<Value, (Class, Cause)> {
+    ) -> Result<Replies, (Class, Cause)> {
         let received = Instant::now();
-        match result {
+        let (class, cause) = match result {
             Ok(value) => {
                 self.stats.note_answer(received, received - sent);
-                if let Ok((now, _)) = split(&value) {
-                    route.clock().observe(sent, received, now);
-                    route.report(sent, Report::Answered);
-                } else {
-                    self.stats.count_error(Class::Protocol);
-                    route.report(sent, Report::Failed(Class::Protocol));
+                match Replies::read(value) {
+                    Ok(replies) => {
+                        route.clock().observe(sent, received, replies.now);
+                        route.report(sent, Report::Answered);
+                        return Ok(replies);
+                    }
+                    Err(_) => (Class::Protocol, Cause::new(Unreadable)),
                 }
-                Ok(value)
             }
-            Err(error) => {
-                let class = Class::of(&error);
-                self.stats.count_error(class);
-                route.report(sent, Report::Failed(class));
-                Err((class, Cause::new(error)))
-            }
-        }
+            Err(error) => (Class::of(&error), Cause::new(error)),
+        };
+        self.stats.count_error(class);
+        route.report(sent, Report::Failed(class));
+        Err((class, cause))
     }
 
     /// Ends a call: its place goes to what waits.

@@ -12,13 +12,14 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::attempts::Attempts;
 use super::call::AcquireCall;
 use super::cause::{Cause, TooLate, Unreadable};
 use super::class::Class;
 use super::dispatch::Dispatch;
 use super::link::{Report, Route};
 use super::queue::{Merged, Place};
-use super::reply::{Answer, Reply, split};
+use super::reply::{Answer, Replies, Reply};
 use super::script::By;
 use crate::store::{Late, StoreError, StoreErrorKind};
 
@@ -72,7 +73,7 @@ impl Flight {
     /// each ask, or an error if the time is over.
     pub(super) async fn fly(&mut self) -> Result<(), StoreError> {
         let asked = Instant::now();
-        let (mut by, mut was_late, mut was_sent_away) = (By::Hash, false, false);
+        let mut attempts = Attempts::default();
         loop {
             let route = match self.dispatch.link.route() {
                 Ok(route) => route,
@@ -81,7 +82,7 @@ impl Flight {
                     break;
                 }
             };
-            let Some(result) = self.send(route, by).await else {
+            let Some(result) = self.send(route, attempts.by()).await else {
                 let (late, keep) = Late::new();
                 self.keep = Some(keep);
                 return Err(self.dispatch.timed_out(asked, Some(late)));
@@ -89,25 +90,14 @@ impl Flight {
             match result {
                 Ok(()) if self.asks.is_empty() => {}
                 // Some came too late. The clock is known better now.
-                Ok(()) if !was_late => {
-                    was_late = true;
+                Ok(()) if attempts.once_late() => {
                     self.leave_those_in_time();
                     if !self.asks.is_empty() {
                         continue;
                     }
                 }
                 Ok(()) => self.fail(StoreErrorKind::Overloaded, TooLate),
-                Err((Class::NoScript, _)) if by == By::Hash => {
-                    by = By::Text;
-                    continue;
-                }
-                // Once more on whatever route there is now. A script's text cannot be missing.
-                Err((class, _))
-                    if !was_sent_away && class != Class::NoScript && class.may_be_sent_again() =>
-                {
-                    was_sent_away = true;
-                    continue;
-                }
+                Err((class, _)) if attempts.once_more_after(class) => continue,
                 Err((Class::CrossSlot, _)) if self.asks.len() > 1 => {
                     self.dispatch.note_cluster();
                     self.split().await;
@@ -143,8 +133,8 @@ impl Flight {
     }
 
     fn receive(&mut self, under_way: &UnderWay, result: RedisResult<Value>) -> Result<(), (Class, Cause)> {
-        let value = self.dispatch.received(&under_way.route, under_way.sent, result)?;
-        self.read(&value, &under_way.order).map_err(|error| {
+        let replies = self.dispatch.received(&under_way.route, under_way.sent, result)?;
+        self.read(&replies, &under_way.order).map_err(|error| {
             self.dispatch.stats.count_error(Class::Protocol);
             (Class::Protocol, Cause::new(error))
         })?;
@@ -153,15 +143,14 @@ impl Flight {
     }
 
     /// Reads the replies, and keeps the asks that the server came to too late.
-    fn read(&mut self, value: &Value, order: &[u16]) -> Result<(), Unreadable> {
-        let (now, replies) = split(value).map_err(|_| Unreadable)?;
-        if replies.len() != order.len() {
+    fn read(&mut self, replies: &Replies, order: &[u16]) -> Result<(), Unreadable> {
+        if replies.each().len() != order.len() {
             return Err(Unreadable);
         }
         let mut read: SmallVec<[Option<Reply>; 1]> = self.asks.iter().map(|_| None).collect();
-        for (value, &index) in replies.iter().zip(order) {
+        for (value, &index) in replies.each().iter().zip(order) {
             let ask = &self.asks[usize::from(index)].ask;
-            let reply = Reply::read(value, now, &ask.order, ask.want).map_err(|_| Unreadable)?;
+            let reply = Reply::read(value, replies.now, &ask.order, ask.want).map_err(|_| Unreadable)?;
             read[usize::from(index)] = Some(reply);
         }
         for (merged, reply) in mem::take(&mut self.asks).into_iter().zip(read) {

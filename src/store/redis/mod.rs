@@ -6,6 +6,7 @@
 
 mod across;
 mod address;
+mod attempts;
 mod breaker;
 mod builder;
 mod call;

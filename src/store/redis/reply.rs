@@ -39,14 +39,29 @@ struct Report {
 #[derive(Debug)]
 pub(super) struct Malformed;
 
-/// Splits a reply into the server's time and the rest.
-pub(super) fn split(value: &Value) -> Result<(u64, &[Value]), Malformed> {
-    match value {
-        Value::Array(values) => match values.split_first() {
-            Some((now, rest)) => Ok((u64::try_from(whole(now)?).map_err(|_| Malformed)?, rest)),
-            None => Err(Malformed),
-        },
-        _ => Err(Malformed),
+/// What one call was replied.
+#[derive(Debug)]
+pub(super) struct Replies {
+    /// The server's time.
+    pub(super) now: u64,
+    /// The time, and what each ask was replied.
+    values: Vec<Value>,
+}
+
+impl Replies {
+    pub(super) fn read(value: Value) -> Result<Self, Malformed> {
+        let Value::Array(values) = value else {
+            return Err(Malformed);
+        };
+        let now = whole(values.first().ok_or(Malformed)?)?;
+        Ok(Self {
+            now: u64::try_from(now).map_err(|_| Malformed)?,
+            values,
+        })
+    }
+
+    pub(super) fn each(&self) -> &[Value] {
+        self.values.get(1..).unwrap_or_default()
     }
 }
 
@@ -58,6 +73,11 @@ fn whole(value: &Value) -> Result<i64, Malformed> {
         Value::Double(number) if number.fract() == 0.0 && number.abs() <= EXACT => Ok(*number as i64),
         _ => Err(Malformed),
     }
+}
+
+/// Whether the server came to an ask after its deadline, and did nothing.
+pub(super) fn is_too_late(value: &Value) -> bool {
+    matches!(whole(value), Ok(-1))
 }
 
 impl Reply {
