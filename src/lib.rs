@@ -196,10 +196,12 @@ pub mod key;
 mod layer;
 mod limiter;
 mod policy;
+mod predicate;
 mod preflight;
 mod quota;
 mod rejection;
 pub mod response;
+mod rules;
 mod service;
 pub mod store;
 #[cfg(feature = "test-util")]
@@ -217,10 +219,12 @@ pub use self::headers::{Draft, Headers};
 pub use self::key::{Key, KeyExtractor};
 pub use self::layer::RateLimitLayer;
 pub use self::limiter::Limiter;
-pub use self::policy::{Cost, MissingKey, PolicyName, PolicyNameError, Quotas};
+pub use self::policy::{ContentLengthCost, Cost, MissingKey, PolicyName, PolicyNameError, Quotas};
+pub use self::predicate::Predicate;
 pub use self::quota::{Algorithm, MAX_LOG_UNITS, MAX_UNITS, ParseQuotaError, Quota, QuotaError, Rate};
 pub use self::rejection::{Rejection, RejectionKind};
 pub use self::response::{DefaultResponse, ResponseForRejection};
+pub use self::rules::{Rule, RuleError, Rules};
 pub use self::service::RateLimit;
 #[cfg(feature = "redis")]
 pub use self::store::RedisStore;

@@ -32,27 +32,44 @@ impl KeyExtractor for Host {
             "it names no host, an impossible one, or different ones in its URI and its `Host` field",
         );
 
-        let authority = parts.uri.authority().map(|authority| {
-            // The user name in front of `@` is no part of the host.
-            let authority = authority.as_str();
-            authority.rsplit_once('@').map_or(authority, |(_, host)| host)
-        });
-        let host = match (authority, parts.headers.contains_key(HOST)) {
-            (Some(authority), false) => normalise(authority.as_bytes()),
-            (None, true) => only_value(parts, &HOST).and_then(normalise),
-            (Some(authority), true) => {
-                let host = only_value(parts, &HOST).and_then(normalise);
-                normalise(authority.as_bytes()).filter(|authority| host.as_ref() == Some(authority))
-            }
-            (None, false) => None,
-        };
-        key.plain("host", &host.ok_or(NO_HOST)?);
+        key.plain("host", &named_host(parts).ok_or(NO_HOST)?);
         Ok(())
     }
 }
 
+/// The host that a request names, normalised.
+pub(crate) fn named_host(parts: &Parts) -> Option<Buffer> {
+    let authority = parts.uri.authority().map(|authority| {
+        // The user name in front of `@` is no part of the host.
+        let authority = authority.as_str();
+        authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+    });
+    match (authority, parts.headers.contains_key(HOST)) {
+        (Some(authority), false) => normalise(authority.as_bytes()),
+        (None, true) => only_value(parts, &HOST).and_then(normalise),
+        (Some(authority), true) => {
+            let host = only_value(parts, &HOST).and_then(normalise);
+            normalise(authority.as_bytes()).filter(|authority| host.as_ref() == Some(authority))
+        }
+        (None, false) => None,
+    }
+}
+
+/// A host without a port, normalised as those of requests are.
+pub(crate) fn normalised_host(text: &str) -> Option<String> {
+    let (host, port) = split(text)?;
+    let host = String::from_utf8(host.to_vec()).ok()?;
+    port.is_none().then_some(host)
+}
+
 fn normalise(raw: &[u8]) -> Option<Buffer> {
-    let text = std::str::from_utf8(raw).ok()?;
+    let (host, port) = split(str::from_utf8(raw).ok()?)?;
+    port.is_none_or(|port| port.bytes().all(|b| b.is_ascii_digit()))
+        .then_some(host)
+}
+
+/// The host, normalised, and the port.
+fn split(text: &str) -> Option<(Buffer, Option<&str>)> {
     let mut host = Buffer::new();
     let port = if let Some(bracketed) = text.strip_prefix('[') {
         let (address, port) = bracketed.split_once(']')?;
@@ -77,8 +94,7 @@ fn normalise(raw: &[u8]) -> Option<Buffer> {
         host.make_ascii_lowercase();
         port
     };
-    port.is_none_or(|port| port.bytes().all(|b| b.is_ascii_digit()))
-        .then_some(host)
+    Some((host, port))
 }
 
 #[cfg(test)]

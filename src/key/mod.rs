@@ -77,7 +77,9 @@ mod subject;
 #[cfg(test)]
 mod testing;
 
-pub use self::address::{Address, CidrError, ClientIp, ForwardedHeader, PeerAddr, PeerIp, PeerNetwork};
+pub use self::address::{
+    Address, CidrError, ClientIp, ForwardedHeader, InNetworks, PeerAddr, PeerIp, PeerNetwork,
+};
 pub use self::bearer::Bearer;
 pub use self::builder::{KeyBuilder, Mark};
 pub use self::extension::{Extension, extension};
@@ -87,8 +89,10 @@ pub use self::global::Global;
 pub use self::hasher::{KeyHasher, SecretError};
 pub use self::header::Header;
 pub use self::host::Host;
+pub(crate) use self::host::{named_host, normalised_host};
 pub use self::method::Method;
 pub use self::missing::Missing;
 pub use self::or::Or;
 pub use self::route::{MatchedPath, Route};
+pub(crate) use self::route::{original_path, route_of};
 pub use self::subject::Key;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use http::Extensions;
 use http::request::Parts;
 
 use super::builder::KeyBuilder;
@@ -29,7 +28,7 @@ pub struct MatchedPath;
 
 impl KeyExtractor for MatchedPath {
     fn extract(&self, parts: &Parts, key: &mut KeyBuilder<'_>) -> Result<(), Missing> {
-        match pattern(&parts.extensions) {
+        match route_of(parts) {
             Some(pattern) => key.plain("route", pattern.as_bytes()),
             None => key.plain("route:none", b""),
         };
@@ -37,15 +36,25 @@ impl KeyExtractor for MatchedPath {
     }
 }
 
-fn pattern(extensions: &Extensions) -> Option<&str> {
-    if let Some(Route(pattern)) = extensions.get() {
+/// The pattern of the matched route.
+pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
+    if let Some(Route(pattern)) = parts.extensions.get() {
         return Some(pattern);
     }
     #[cfg(feature = "axum")]
-    if let Some(path) = extensions.get::<axum::extract::MatchedPath>() {
+    if let Some(path) = parts.extensions.get::<axum::extract::MatchedPath>() {
         return Some(path.as_str());
     }
     None
+}
+
+/// The path as the client sent it. Nested routers of axum take their own prefix off the request's.
+pub(crate) fn original_path(parts: &Parts) -> &str {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
+        return uri.path();
+    }
+    parts.uri.path()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::request::Parts;
 
-pub use self::cost::Cost;
+pub use self::cost::{ContentLengthCost, Cost};
 pub use self::missing::MissingKey;
 use self::missing::MissingWarning;
 pub use self::name::{PolicyName, PolicyNameError};

@@ -7,10 +7,12 @@ use http::request::Parts;
 
 use super::chain::{Elements, MAX_ELEMENTS};
 use super::forwarded::parse_for;
+use super::membership::{Finds, InNetworks, is_in};
 use super::network::{Network, network_setters};
+use super::networks::CidrError;
 use super::node::parse_node;
 use super::peer::{NO_PEER, peer_ip};
-use super::proxies::{CidrError, Proxies, Trust};
+use super::proxies::{Proxies, Trust};
 use super::source::{ForwardedHeader, only_address};
 use crate::key::{KeyBuilder, KeyExtractor, Missing};
 
@@ -101,7 +103,10 @@ impl ClientIp {
     }
 
     network_setters!();
+    is_in!();
+}
 
+impl Finds for ClientIp {
     fn find(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = peer_ip(&parts.extensions);
         match &self.header {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
+use super::membership::{Finds, InNetworks, is_in};
 use super::network::{Network, network_setters};
+use super::networks::CidrError;
 use crate::key::{KeyBuilder, KeyExtractor, Missing};
 
 /// Counts by an address that something else has found: an outer layer that put it into the request's
@@ -57,6 +59,13 @@ impl Address {
     }
 
     network_setters!();
+    is_in!();
+}
+
+impl Finds for Address {
+    fn find(&self, parts: &Parts) -> Option<IpAddr> {
+        (self.find)(parts)
+    }
 }
 
 impl KeyExtractor for Address {

@@ -4,7 +4,9 @@ mod chain;
 mod client;
 mod custom;
 mod forwarded;
+mod membership;
 mod network;
+mod networks;
 mod node;
 mod peer;
 mod proxies;
@@ -12,6 +14,7 @@ mod source;
 
 pub use self::client::ClientIp;
 pub use self::custom::Address;
+pub use self::membership::InNetworks;
+pub use self::networks::CidrError;
 pub use self::peer::{PeerAddr, PeerIp, PeerNetwork};
-pub use self::proxies::CidrError;
 pub use self::source::ForwardedHeader;

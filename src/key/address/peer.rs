@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use http::Extensions;
 use http::request::Parts;
 
+use super::membership::{Finds, InNetworks, is_in};
 use super::network::Network;
+use super::networks::CidrError;
 use crate::key::{KeyBuilder, KeyExtractor, Missing};
 
 /// The address at the other end of the connection, as a request extension.
@@ -67,6 +69,14 @@ impl PeerIp {
     #[track_caller]
     pub const fn ipv6_prefix(self, bits: u8) -> PeerNetwork {
         PeerNetwork(Network::DEFAULT).ipv6_prefix(bits)
+    }
+
+    is_in!();
+}
+
+impl Finds for PeerIp {
+    fn find(&self, parts: &Parts) -> Option<IpAddr> {
+        peer_ip(&parts.extensions)
     }
 }
 

@@ -1,10 +1,8 @@
 //! Which proxies are trusted.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use ipnet::{IpNet, Ipv4Net};
+use super::networks::{CidrError, Networks, parse_cidr};
 
 #[derive(Clone, Debug)]
 pub(super) enum Trust {
@@ -37,76 +35,25 @@ impl Trust {
     }
 }
 
+/// Networks that are not everybody's.
 #[derive(Clone, Debug)]
-pub(super) struct Proxies(Arc<[IpNet]>);
+pub(super) struct Proxies(Networks);
 
 impl Proxies {
     pub(super) fn parse(list: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, CidrError> {
-        list.into_iter()
-            .map(|text| parse_cidr(text.as_ref()))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let parse = |text: &str| match parse_cidr(text) {
+            Ok(net) if net.prefix_len() == 0 => Err(CidrError::everyone(text)),
+            result => result,
+        };
+        let networks = list.into_iter().map(|text| parse(text.as_ref()));
+        networks.collect::<Result<_, _>>().map(Self)
     }
 
     /// `address` is canonical.
     pub(super) fn contains(&self, address: IpAddr) -> bool {
-        self.0.iter().any(|net| net.contains(&address))
+        self.0.contains(address)
     }
 }
-
-fn parse_cidr(text: &str) -> Result<IpNet, CidrError> {
-    let error = |everyone| CidrError {
-        text: text.chars().take(80).collect(),
-        everyone,
-    };
-    let trimmed = text.trim();
-    let net = match trimmed.parse::<IpAddr>() {
-        Ok(address) => IpNet::from(address.to_canonical()),
-        Err(_) => trimmed.parse().map(unmapped).map_err(|_| error(false))?,
-    };
-    if net.prefix_len() == 0 {
-        return Err(error(true));
-    }
-    Ok(net)
-}
-
-/// Addresses are unmapped before they are looked up, so networks must be too.
-fn unmapped(net: IpNet) -> IpNet {
-    match (net.addr().to_canonical(), net.prefix_len().checked_sub(96)) {
-        (IpAddr::V4(address), Some(bits)) if matches!(net, IpNet::V6(_)) => {
-            Ipv4Net::new(address, bits).map_or(net, IpNet::V4)
-        }
-        _ => net,
-    }
-}
-
-/// Why a text is not a network of trusted proxies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CidrError {
-    text: String,
-    everyone: bool,
-}
-
-impl fmt::Display for CidrError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.text.escape_debug();
-        if self.everyone {
-            write!(
-                f,
-                "`{text}` trusts everyone, so clients could choose their own address: list the proxies' \
-                 networks, or count hops with `ClientIp::trusted_hops`"
-            )
-        } else {
-            write!(
-                f,
-                "`{text}` is not a network: write an address and how many of its leading bits count, such as \
-                 `10.0.0.0/8` or `2001:db8::/32`, or a single address"
-            )
-        }
-    }
-}
-
-impl std::error::Error for CidrError {}
 
 #[cfg(test)]
 mod tests {
