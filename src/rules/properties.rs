@@ -83,7 +83,7 @@ fn at_least_as_specific(a: &Rule, b: &Rule) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn the_most_specific_rule_that_matches_is_chosen(

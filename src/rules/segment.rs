@@ -19,7 +19,7 @@ impl<'a> Segment<'a> {
     ///
     /// What is wrong with the text.
     pub(super) fn parse(text: &'a str) -> Result<Self, &'static str> {
-        if !text.contains(['{', '}']) {
+        if !text.bytes().any(|byte| matches!(byte, b'{' | b'}')) {
             return Ok(Self::Literal(text.into()));
         }
         let mut literal = String::new();

@@ -12,15 +12,15 @@ use super::tree::{Leaf, Node};
 
 /// Chooses one of several values by the request: that of the most specific rule that matches.
 ///
-/// A rule is more specific than another if its path, methods and hosts are each at least as specific, and one of them
-/// more so. A set of methods or hosts is more specific than a larger one that includes it, and than none. A path is more
-/// specific than none, and of two paths the first segment in which they differ decides, as in axum's router: text before
-/// `{id}`, then `{*rest}`, then `/*`. So `/users/me` comes before `/users/{id}`, that before `/users/*`, and that
-/// before `/*`. Between two routes (not `/*`) the path alone decides.
+/// A rule is more specific than another if its path, methods and hosts are each at least as specific, and one of
+/// them more so. A set of methods or hosts is more specific than a larger one that includes it, and than none. A
+/// path is more specific than none, and of two paths the first segment in which they differ decides, as in axum's
+/// router: text before `{id}`, then `{*rest}`, then `/*`. So `/users/me` comes before `/users/{id}`, that before
+/// `/users/*`, and that before `/*`. Between two routes (not `/*`) the path alone decides.
 ///
-/// **Two rules that can match one request, neither of them more specific, are ambiguous**, such as `/login` and `POST`,
-/// unless there is one more for what both are for: `POST /login`. Rules are added in any order, so this is checked
-/// once all of them are there: by whatever takes the rules, or with [`check`](Self::check).
+/// **Two rules that can match one request, neither of them more specific, are ambiguous**, such as `/login` and
+/// `POST`, unless there is one more for what both are for: `POST /login`. Rules are added in any order, so this is
+/// checked once all of them are there: by whatever takes the rules, or with [`check`](Self::check).
 ///
 /// ```
 /// use http::{Method, Request};
@@ -39,8 +39,8 @@ use super::tree::{Leaf, Node};
 /// assert_eq!(*cost.choose(&request), 1);
 /// ```
 ///
-/// [`Rule`] says how routes and paths match. A request takes its way through its path's segments, so many rules
-/// are no slower than few.
+/// [`Rule`] says how routes and paths match. What is looked up is the segments of a request's route or path, so many
+/// rules are no slower than few.
 #[derive(Clone)]
 pub struct Rules<T> {
     rules: Vec<Rule>,

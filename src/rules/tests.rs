@@ -172,7 +172,7 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn paths_find_the_rule_of_the_route_that_axum_finds(routes in routes(), paths in vec(path(), 16)) {

@@ -15,8 +15,8 @@ pub trait Finds: Send + Sync + 'static {
 /// Whether the address that an extractor finds is in one of some networks, as a [`Predicate`].
 ///
 /// [`PeerIp::is_in`](super::PeerIp::is_in), [`ClientIp::is_in`](super::ClientIp::is_in) and
-/// [`Address::is_in`](super::Address::is_in) make it. The whole address counts, whatever prefix keys have. IPv4 addresses
-/// that arrive as IPv6 are IPv4. A request whose address is not known is in no network.
+/// [`Address::is_in`](super::Address::is_in) make it. The whole address counts, whatever prefix keys have. IPv4
+/// addresses that arrive as IPv6 are IPv4. A request whose address is not known is in no network.
 ///
 /// ```
 /// use http::Request;

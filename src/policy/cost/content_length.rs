@@ -9,18 +9,22 @@ use http::{Method, Version};
 ///
 /// | request | units |
 /// |---|---|
-/// | with one `Content-Length`, or several equal lines of it | its bytes by the bytes per unit, rounded up, at least 1 |
-/// | without a body: none in HTTP/1, and `GET` and `HEAD` in later versions | 1 |
-/// | of unknown length: sent in chunks, without a length in HTTP/2 and later, a length that is none, several different ones | 1, or as [`or_unknown`](Self::or_unknown) says |
+/// | with one `Content-Length`, or several equal ones | its bytes by the bytes per unit, rounded up, at least 1 |
+/// | without a body: no length in HTTP/1, or `GET` and `HEAD` without one in later versions | 1 |
+/// | of unknown length | 1, or what [`or_unknown`](Self::or_unknown) says |
 ///
-/// **A client that does not declare a length pays the same whatever it sends.** Refuse such requests with 411, charge them for as
-/// much as the server accepts, or settle the real size once the body has been read. A declared length is what a server reads at
-/// most, so it is safe to charge for.
+/// A length is unknown if the body comes in chunks (`Transfer-Encoding`), if HTTP/2 or later tells none, if the
+/// field is no number, or if there are several different ones.
+///
+/// **A client that declares no length pays the same whatever it sends.** Refuse such requests (411), charge them for as
+/// much as the server accepts, or settle the real size once the body has been read. A length that is declared can be
+/// charged for: servers read no more than that.
 ///
 /// ```
 /// use tollgate::{MemoryStore, Cost, Quota, RateLimitLayer, key};
 ///
-/// // 1 GiB an hour, in units of 64 KiB; an upload in chunks costs as much as one of 16 MiB, the most that is accepted.
+/// // 1 GiB an hour, in units of 64 KiB. An upload of unknown length costs as much as the largest that is accepted,
+/// // of 16 MiB.
 /// let cost = Cost::by_content_length(64 * 1024).or_unknown(256);
 /// let limit = RateLimitLayer::new(MemoryStore::new(), Quota::per_hour(16 * 1024), key::PeerIp).cost(cost);
 /// # let _ = limit;

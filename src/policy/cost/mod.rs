@@ -10,8 +10,8 @@ use http::request::Parts;
 pub use self::content_length::ContentLengthCost;
 use crate::rules::Rules;
 
-/// Units that a request takes: a number, by [route](crate::Rules), by [length](Self::by_content_length), or any function
-/// of the request. 1 if not set.
+/// Units that a request takes: a number, by [route](crate::Rules), by [length](Self::by_content_length), or any
+/// function of the request. 1 if not set.
 ///
 /// A cost of 0 lets a request pass without counting it; a cost above the limit is denied for ever.
 ///
@@ -39,7 +39,8 @@ enum Kind {
 }
 
 impl Cost {
-    /// One unit for every `bytes_per_unit` bytes that a request's `Content-Length` declares, rounded up, and at least one.
+    /// One unit for every `bytes_per_unit` bytes that a request's `Content-Length` declares, rounded up, and at
+    /// least one.
     ///
     /// # Panics
     ///
