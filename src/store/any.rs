@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::redis::{ConnectError, ConnectErrorKind, RedisStore};
-use super::{Ask, MemoryStore, Outcome, Stamp, Store, StoreFuture};
+use super::{Ask, Correction, MemoryStore, Outcome, Stamp, Store, StoreFuture};
 
 /// Opens the store of a URL, so that one setting moves a service from the embedded store to a shared one: `memory:` is
 /// a [`MemoryStore`], everything else a server for a [`RedisStore`].
@@ -66,6 +66,10 @@ impl Store for AnyStore {
 
     fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
         self.store().charge(ask)
+    }
+
+    fn settle(&self, corrections: &[Correction<'_>]) -> StoreFuture<()> {
+        self.store().settle(corrections)
     }
 
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {

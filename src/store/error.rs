@@ -9,6 +9,7 @@ use std::fmt;
 pub struct StoreError {
     kind: StoreErrorKind,
     source: Option<Box<dyn Error + Send + Sync>>,
+    undone: bool,
     #[cfg(feature = "redis")]
     late: Option<Late>,
 }
@@ -54,6 +55,7 @@ impl StoreError {
         Self {
             kind,
             source: None,
+            undone: false,
             #[cfg(feature = "redis")]
             late: None,
         }
@@ -65,8 +67,35 @@ impl StoreError {
         Self {
             kind,
             source: Some(source.into()),
+            undone: false,
             #[cfg(feature = "redis")]
             late: None,
+        }
+    }
+
+    /// Nothing of what was asked was done or will be, which makes it safe to ask again.
+    #[must_use]
+    pub const fn undone(mut self) -> Self {
+        self.undone = true;
+        self
+    }
+
+    /// Whether it is certain that nothing of what was asked was done or will be.
+    #[must_use]
+    pub const fn is_undone(&self) -> bool {
+        self.undone
+    }
+
+    /// What several results say together: the first error, which is [undone](Self::is_undone) if all are.
+    pub(super) fn of_all(results: impl IntoIterator<Item = Result<(), Self>>) -> Result<(), Self> {
+        let (mut first, mut undone) = (None, true);
+        for result in results {
+            undone &= matches!(&result, Err(error) if error.undone);
+            first = first.or(result.err());
+        }
+        match first {
+            None => Ok(()),
+            Some(error) => Err(Self { undone, ..error }),
         }
     }
 

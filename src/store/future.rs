@@ -51,6 +51,16 @@ impl<T> StoreFuture<T> {
     }
 }
 
+impl<T: Send + Unpin + 'static> StoreFuture<T> {
+    /// Whether there is an answer, and none of what it says.
+    pub(super) fn done(self) -> StoreFuture<()> {
+        match self.into_ready() {
+            Ok(answer) => StoreFuture::ready(answer.map(drop)),
+            Err(answer) => StoreFuture::waiting(async move { answer.await.map(drop) }),
+        }
+    }
+}
+
 impl<T: Unpin> Future for StoreFuture<T> {
     type Output = Result<T, StoreError>;
 

@@ -27,8 +27,10 @@
 #[cfg(feature = "redis")]
 mod any;
 mod ask;
+mod correction;
 mod error;
 mod future;
+mod join;
 mod memory;
 mod outcome;
 #[cfg(feature = "redis")]
@@ -40,6 +42,7 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 pub use self::any::{AnyStore, open};
 pub use self::ask::{Ask, Charge, Mode};
+pub use self::correction::{Correction, CorrectionKind};
 #[cfg(feature = "redis")]
 pub(crate) use self::error::Late;
 pub use self::error::{StoreError, StoreErrorKind};
@@ -66,14 +69,30 @@ pub trait Store: Send + Sync + 'static {
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;
 
     /// Takes back `times` grants of `ask` that were charged as of `stamp`: exactly those units, or nothing. A shadow
-    /// charge that was [not counted](ChargeState::charged) does not belong into the ask. Never
-    /// below zero, never from another window, never what a bucket has refilled since, and no state comes of it.
+    /// charge that was [not counted](ChargeState::charged) does not belong into the ask, nor does one with
+    /// [another stamp](Outcome::stamp_of). Never below zero, never from another window, never what a bucket has refilled since, and no state comes of it.
     /// Calling it twice for one grant can take back another's: that is for the caller to prevent.
     fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()>;
 
     /// Charges the ask once, whether it fits or not. What exceeds a limit counts against later asks, as long as it is in
     /// their window; a token bucket owes no more than its burst, so what exceeds an empty one is forgotten.
     fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;
+
+    /// Makes several corrections, each by itself (one that fails harms no other), in any order. What one does is what
+    /// [`give_back`](Self::give_back) or [`charge`](Self::charge) does, which are asked for each if nothing else is said.
+    ///
+    /// # Errors
+    ///
+    /// The first of a correction that is not known to have been made. Of the others nothing is known either, unless the
+    /// error says that [none was made](StoreError::is_undone).
+    fn settle(&self, corrections: &[Correction<'_>]) -> StoreFuture<()> {
+        join::all(
+            corrections
+                .iter()
+                .map(|correction| correction.make(self))
+                .collect(),
+        )
+    }
 
     /// What [`acquire`](Self::acquire) would answer if nothing were charged: `granted` is how often the ask fits,
     /// up to `want`. As nothing is charged, the stamp is the store's time.
@@ -105,6 +124,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
         (**self).charge(ask)
+    }
+
+    fn settle(&self, corrections: &[Correction<'_>]) -> StoreFuture<()> {
+        (**self).settle(corrections)
     }
 
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {

@@ -14,10 +14,13 @@ pub struct Outcome {
     pub granted: u32,
     /// The store's time when it decided.
     pub now: Stamp,
-    /// The time as of which the grants were charged; needed to give them back.
+    /// The time as of which the grants were charged; needed to give them back. Where charges have different ones, the
+    /// first charge's.
     pub stamp: Stamp,
     /// The counters after the ask, in the order of its charges.
     pub states: SmallVec<[ChargeState; 1]>,
+    /// Of each charge, where they differ.
+    stamps: Option<Box<[Stamp]>>,
 }
 
 impl Outcome {
@@ -30,6 +33,7 @@ impl Outcome {
             now,
             stamp: now,
             states: states.into_iter().collect(),
+            stamps: None,
         }
     }
 
@@ -38,6 +42,23 @@ impl Outcome {
     pub fn stamp(mut self, stamp: Stamp) -> Self {
         self.stamp = stamp;
         self
+    }
+
+    /// The times as of which each charge was charged, in the order of the ask's charges, where a store has more than one
+    /// clock.
+    #[must_use]
+    pub fn stamps(mut self, stamps: impl IntoIterator<Item = Stamp>) -> Self {
+        let stamps: Box<[Stamp]> = stamps.into_iter().collect();
+        self.stamp = stamps.first().copied().unwrap_or(self.stamp);
+        self.stamps = stamps.iter().any(|stamp| *stamp != self.stamp).then_some(stamps);
+        self
+    }
+
+    /// The time as of which the charge at `index` was charged; needed to give it back.
+    #[must_use]
+    pub fn stamp_of(&self, index: usize) -> Stamp {
+        let own = self.stamps.as_ref().and_then(|stamps| stamps.get(index));
+        own.copied().unwrap_or(self.stamp)
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) use self::known::KnownOutcome;
 use self::known::acquire_known;
 use self::shard::Shard;
 use self::sweeper::Sweeper;
-use super::{Ask, Charge, Outcome, Stamp, Store, StoreFuture};
+use super::{Ask, Charge, Correction, Outcome, Stamp, Store, StoreFuture};
 use crate::clock::Clock;
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
@@ -157,6 +157,14 @@ impl Store for MemoryStore {
             self.start_sweeper();
         }
         StoreFuture::ready(Ok(outcome))
+    }
+
+    fn settle(&self, corrections: &[Correction<'_>]) -> StoreFuture<()> {
+        for correction in corrections {
+            // Made at once, and never an error.
+            drop(correction.make(self));
+        }
+        StoreFuture::ready(Ok(()))
     }
 
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {

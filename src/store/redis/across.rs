@@ -2,7 +2,7 @@
 //!
 //! No script can have them all, so each slot is asked in turn, and what was charged is given back when a later one grants
 //! less, or does not answer. A give-back that is lost leaves its units charged: the strict side. Each slot's server has a clock
-//! of its own; the answer tells the first one's time, so a later give-back finds the units of that slot alone.
+//! of its own: the answer tells the first one's time, and as of when each charge was charged.
 
 use std::iter;
 use std::mem;
@@ -20,8 +20,9 @@ use super::queue::Answered;
 use crate::store::{ChargeState, Outcome, Retry, Stamp, StoreError};
 
 /// The charges of an order in one slot.
-struct Part {
-    order: Order,
+pub(super) struct Part {
+    pub(super) slot: u16,
+    pub(super) order: Order,
     /// Which of the order's charges they are.
     charges: SmallVec<[usize; 4]>,
 }
@@ -34,27 +35,27 @@ impl Order {
     }
 
     /// One part for each slot, in the order of their first charges.
-    fn parts(&self) -> Vec<Part> {
-        let mut parts: Vec<(u16, Part)> = Vec::new();
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
         for (index, charge) in self.charges.iter().enumerate() {
             let Some(counter) = &charge.counter else { continue };
             let slot = slot(&counter.key);
             let at = parts
                 .iter()
-                .position(|(other, _)| *other == slot)
+                .position(|part| part.slot == slot)
                 .unwrap_or_else(|| {
                     let order = Self {
                         charges: SmallVec::new(),
                         hold: self.hold,
                     };
                     let charges = SmallVec::new();
-                    parts.push((slot, Part { order, charges }));
+                    parts.push(Part { slot, order, charges });
                     parts.len() - 1
                 });
-            parts[at].1.order.charges.push(charge.clone());
-            parts[at].1.charges.push(index);
+            parts[at].order.charges.push(charge.clone());
+            parts[at].charges.push(index);
         }
-        parts.into_iter().map(|(_, part)| part).collect()
+        parts
     }
 }
 
@@ -90,15 +91,11 @@ impl Charged {
     /// The answer to the whole order, which keeps what is charged.
     fn merge(mut self, order: &Order, granted: u32) -> Outcome {
         let parts = mem::take(&mut self.parts);
-        let first = parts.first().map(|(_, first)| (first.now, first.stamp));
-        let (now, stamp) = first.unwrap_or_default();
-        let mut merged = Outcome::new(granted, now, uncounted_states(order, granted)).stamp(stamp);
+        let mut merged = Merging::new(order, granted);
         for (part, outcome) in parts {
-            for (index, state) in part.charges.into_iter().zip(outcome.states) {
-                merged.states[index] = state;
-            }
+            merged.add(part, outcome);
         }
-        merged
+        merged.outcome()
     }
 }
 
@@ -173,18 +170,14 @@ impl Dispatch {
             }
         }
         let charged = u32::from(act == Act::Charge);
-        let mut merged = Outcome::new(ask.want, Stamp::default(), uncounted_states(&ask.order, charged));
-        for (at, part) in ask.order.parts().into_iter().enumerate() {
+        let mut merged = Merging::new(&ask.order, charged);
+        merged.outcome.granted = ask.want;
+        for part in ask.order.parts() {
             let outcome = self.ask_one(&part.wanted(&ask, ask.want), act).await?;
-            merged.granted = merged.granted.min(outcome.granted);
-            if at == 0 {
-                (merged.now, merged.stamp) = (outcome.now, outcome.stamp);
-            }
-            for (index, state) in part.charges.into_iter().zip(outcome.states) {
-                merged.states[index] = state;
-            }
+            merged.outcome.granted = merged.outcome.granted.min(outcome.granted);
+            merged.add(part, outcome);
         }
-        Ok(merged)
+        Ok(merged.outcome())
     }
 
     async fn ask_one(&self, ask: &Wanted, act: Act) -> Answered {
@@ -194,36 +187,21 @@ impl Dispatch {
         }
     }
 
-    async fn correct_one(&self, ask: &Wanted, correction: Correction) -> Result<(), StoreError> {
-        match correction {
-            Correction::GiveBack(stamp) => self.give_back_in_one(ask, stamp).await,
-            Correction::Reset => self.reset_in_one(ask).await,
-        }
-    }
-
-    pub(super) async fn give_back(&self, ask: Wanted, stamp: Stamp) -> Result<(), StoreError> {
-        self.correct(ask, Correction::GiveBack(stamp)).await
-    }
-
+    /// Resets what each slot has, all of it or one by one, whether the others fail or not.
     pub(super) async fn reset(&self, ask: Wanted) -> Result<(), StoreError> {
-        self.correct(ask, Correction::Reset).await
-    }
-
-    /// Corrects what each slot has, all of it or one by one, whether the others fail or not.
-    async fn correct(&self, ask: Wanted, correction: Correction) -> Result<(), StoreError> {
         if ask.order.counters().next().is_none() {
             return Ok(());
         }
         if !self.takes_apart(&ask.order) {
-            match self.correct_one(&ask, correction).await {
+            match self.reset_in_one(&ask).await {
                 Err(error) if self.must_take_apart(&ask.order, &error) => {}
                 result => return result,
             }
         }
         let mut result = Ok(());
         for part in ask.order.parts() {
-            let corrected = self.correct_one(&part.wanted(&ask, ask.want), correction).await;
-            result = result.and(corrected);
+            let reset = self.reset_in_one(&part.wanted(&ask, ask.want)).await;
+            result = result.and(reset);
         }
         result
     }
@@ -236,10 +214,36 @@ enum Act {
     Peek,
 }
 
-#[derive(Clone, Copy)]
-enum Correction {
-    GiveBack(Stamp),
-    Reset,
+/// The answer to a whole order, put together.
+struct Merging {
+    outcome: Outcome,
+    stamps: SmallVec<[Option<Stamp>; 4]>,
+}
+
+impl Merging {
+    fn new(order: &Order, granted: u32) -> Self {
+        Self {
+            outcome: Outcome::new(granted, Stamp::default(), uncounted_states(order, granted)),
+            stamps: order.charges.iter().map(|_| None).collect(),
+        }
+    }
+
+    fn add(&mut self, part: Part, outcome: Outcome) {
+        if self.stamps.iter().all(Option::is_none) {
+            (self.outcome.now, self.outcome.stamp) = (outcome.now, outcome.stamp);
+        }
+        for (index, state) in part.charges.into_iter().zip(outcome.states) {
+            self.outcome.states[index] = state;
+            self.stamps[index] = Some(outcome.stamp);
+        }
+    }
+
+    /// What nothing counts has the stamp of the first part.
+    fn outcome(self) -> Outcome {
+        let stamp = self.outcome.stamp;
+        let stamps = self.stamps.into_iter().map(|each| each.unwrap_or(stamp));
+        self.outcome.stamps(stamps)
+    }
 }
 
 impl Part {

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::clock::ServerClock;
-use super::order::{Order, OrderCharge, OrderCounter, Wanted};
+use super::order::{Amend, Amendment, Order, OrderCharge, OrderCounter, Wanted};
 use super::queue::Merged;
 use super::script::{By, Script, Scripts};
 use crate::algorithm::{MAX_TIME, Terms};
@@ -146,6 +146,14 @@ pub(super) fn probe(scripts: &Scripts, by: By, prefix: &str) -> Vec<Cmd> {
         deadline: now,
     };
     let (log, slots, all) = (wanted(&charges[..1]), wanted(&charges[1..2]), wanted(&charges));
+    let charged = Amendment {
+        ask: all.clone(),
+        amend: Amend::Charge,
+    };
+    let given_back = Amendment {
+        ask: log.clone(),
+        amend: Amend::GiveBack(Stamp::default()),
+    };
     let acquire = |ask: &Wanted| AcquireCall::of_one(scripts, by, &clock, ask).command;
     vec![
         // The second ones append and write over.
@@ -154,46 +162,44 @@ pub(super) fn probe(scripts: &Scripts, by: By, prefix: &str) -> Vec<Cmd> {
         acquire(&slots),
         acquire(&slots),
         acquire(&all),
-        charge(scripts, by, &clock, &all),
         peek(scripts, by, &clock, &all),
-        give_back(scripts, by, &clock, &log, Stamp::default()),
+        settle(scripts, by, &clock, &[charged, given_back]),
         reset(scripts, by, &clock, &all),
     ]
 }
 
-/// A call of one ask that is not batched.
-pub(super) fn charge(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted) -> Cmd {
-    of_one_ask(&scripts.charge, by, clock, ask, |_| {})
-}
-
+/// A call of one ask, which is not batched.
 pub(super) fn peek(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted) -> Cmd {
-    of_one_ask(&scripts.peek, by, clock, ask, |_| {})
+    let keys = distinct_keys(&ask.order);
+    let mut command = start(&scripts.peek, by, &keys);
+    write_ask(&mut command, ask, clock, |counter| number_of(&keys, counter));
+    command
 }
 
-/// `ask.want` is the number of grants to give back.
-pub(super) fn give_back(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted, stamp: Stamp) -> Cmd {
-    of_one_ask(&scripts.give_back, by, clock, ask, |command| {
-        command.arg(ask.want).arg(stamp.as_micros());
-    })
+pub(super) fn settle(scripts: &Scripts, by: By, clock: &ServerClock, amendments: &[Amendment]) -> Cmd {
+    let mut keys: SmallVec<[&[u8]; 4]> = SmallVec::new();
+    let mut numbers: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
+    for counter in amendments.iter().flat_map(|each| each.ask.order.counters()) {
+        numbers.entry(&counter.key).or_insert_with(|| {
+            keys.push(&counter.key);
+            keys.len()
+        });
+    }
+    let mut command = start(&scripts.settle, by, &keys);
+    command.arg(amendments.len());
+    for Amendment { ask, amend } in amendments {
+        match amend {
+            Amend::GiveBack(stamp) => command.arg(0).arg(stamp.as_micros()),
+            Amend::Charge => command.arg(1).arg(0),
+        };
+        write_ask(&mut command, ask, clock, |counter| numbers[&*counter.key]);
+    }
+    command
 }
 
 pub(super) fn reset(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted) -> Cmd {
     let mut command = start(&scripts.reset, by, &distinct_keys(&ask.order));
     command.arg(clock.not_after(ask.deadline));
-    command
-}
-
-fn of_one_ask(
-    script: &Script,
-    by: By,
-    clock: &ServerClock,
-    ask: &Wanted,
-    first: impl FnOnce(&mut Cmd),
-) -> Cmd {
-    let keys = distinct_keys(&ask.order);
-    let mut command = start(script, by, &keys);
-    first(&mut command);
-    write_ask(&mut command, ask, clock, |counter| number_of(&keys, counter));
     command
 }
 

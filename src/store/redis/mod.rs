@@ -3,6 +3,7 @@
 //! The path of an ask: [`order`] writes down what it charges; [`dispatch`] lets it travel alone in a [`flight`], or wait
 //! ([`waiting`]) for one that [`queue`] merges and batches; [`call`] puts it into a script's words and [`reply`] reads the
 //! answer; [`link`] is the way to the server.
+//! [`settle`] corrects what was charged, many corrections a call.
 
 mod across;
 mod address;
@@ -27,6 +28,7 @@ mod script;
 #[cfg(test)]
 mod server;
 mod settings;
+mod settle;
 mod single;
 mod stats;
 mod supervisor;
@@ -43,10 +45,10 @@ pub use self::builder::RedisStoreBuilder;
 pub use self::connect_error::{ConnectError, ConnectErrorKind};
 use self::dispatch::Dispatch;
 use self::link::LinkState;
-use self::order::{Order, Wanted, deadline_after};
+use self::order::{Amendment, Order, Wanted, deadline_after};
 use self::queue::Answered;
 pub use self::stats::{Latency, RedisStats};
-use super::{Ask, ChargeState, Outcome, Retry, Stamp, Store, StoreFuture};
+use super::{Ask, ChargeState, Correction, Outcome, Retry, Stamp, Store, StoreFuture};
 use crate::clock::micros;
 
 /// Counts in a Redis server that all instances of a service share: one limit, whatever the number of instances.
@@ -75,7 +77,8 @@ use crate::clock::micros;
 /// # What is sent
 ///
 /// A lone ask is one call, made in its caller's own future. While calls are under way, what arrives waits for the next
-/// one and shares it; equal asks become one. Nothing is delayed when the store is idle.
+/// one and shares it; equal asks become one. Nothing is delayed when the store is idle. Corrections travel in calls of up to
+/// 128 charges.
 ///
 /// # What is kept
 ///
@@ -118,7 +121,7 @@ impl RedisStore {
     /// affair.
     ///
     /// On a cluster, the charges of one ask that lie in several slots are asked one by one, and given back when a later one
-    /// denies. The nodes' clocks must agree to a few milliseconds: all calls are timed by the last one that answered, and a charge
+    /// denies. Each has the [stamp](Outcome::stamp_of) of its own node, by which it can be given back. The nodes' clocks must agree to a few milliseconds: all calls are timed by the last one that answered, and a charge
     /// on a node whose clock is behind can be late by as much.
     #[must_use]
     pub fn new<C>(connection: C) -> Self
@@ -193,14 +196,23 @@ impl Store for RedisStore {
     }
 
     fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {
-        let (dispatch, wanted) = (Arc::clone(&self.dispatch), self.wanted(ask, times));
-        StoreFuture::waiting(async move { dispatch.give_back(wanted, stamp).await })
+        self.settle(&[Correction::give_back(*ask, times, stamp)])
     }
 
     fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
         self.send(ask, (1, 1), |dispatch, wanted| async move {
             dispatch.charge(wanted).await
         })
+    }
+
+    fn settle(&self, corrections: &[Correction<'_>]) -> StoreFuture<()> {
+        let amendments = corrections.iter().map(|each| Amendment::new(&self.prefix, each));
+        let counted = amendments.filter(|each| each.ask.order.counters().next().is_some());
+        let (dispatch, amendments) = (Arc::clone(&self.dispatch), counted.collect::<Vec<_>>());
+        if amendments.is_empty() {
+            return StoreFuture::ready(Ok(()));
+        }
+        StoreFuture::waiting(async move { dispatch.settle(amendments).await })
     }
 
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {

@@ -9,7 +9,7 @@ use super::key::{CounterKey, counter_key};
 use crate::algorithm::Terms;
 use crate::clock::micros;
 use crate::quota::Layout;
-use crate::store::{Ask, Charge, Mode};
+use crate::store::{Ask, Charge, Correction, CorrectionKind, Mode, Stamp};
 
 /// More units than any counter holds; the scripts add up such numbers without loss.
 const MOST_COST: u64 = 1 << 34;
@@ -150,6 +150,44 @@ pub(super) struct Wanted {
     pub(super) order: Order,
     pub(super) want: u32,
     pub(super) deadline: Instant,
+}
+
+/// A correction of what was charged. What is given back is wanted as often as that.
+#[derive(Clone, Debug)]
+pub(super) struct Amendment {
+    pub(super) ask: Wanted,
+    pub(super) amend: Amend,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Amend {
+    GiveBack(Stamp),
+    Charge,
+}
+
+impl Amendment {
+    pub(super) fn new(prefix: &str, correction: &Correction<'_>) -> Self {
+        let (want, amend) = match correction.kind {
+            CorrectionKind::GiveBack { times, stamp } => (times, Amend::GiveBack(stamp)),
+            CorrectionKind::Charge => (1, Amend::Charge),
+        };
+        Self {
+            ask: Wanted {
+                order: Order::new(prefix, &correction.ask),
+                want,
+                deadline: deadline_after(correction.ask.deadline),
+            },
+            amend,
+        }
+    }
+
+    /// Units that it writes into logs, one by one.
+    pub(super) fn units_written(&self) -> u64 {
+        match self.amend {
+            Amend::GiveBack(_) => 0,
+            Amend::Charge => self.ask.order.units_written(),
+        }
+    }
 }
 
 /// The time that a caller waits until. Longer times than a clock can add count as a year.

@@ -113,6 +113,10 @@ impl Queue {
         }
     }
 
+    pub(super) const fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
     pub(super) const fn callers(&self) -> usize {
         self.callers
     }

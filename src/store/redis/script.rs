@@ -28,9 +28,8 @@ pub(super) struct Script {
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) acquire: Script,
-    pub(super) charge: Script,
     pub(super) peek: Script,
-    pub(super) give_back: Script,
+    pub(super) settle: Script,
     pub(super) reset: Script,
 }
 
@@ -92,21 +91,14 @@ impl Scripts {
         let script = |source| Script::new(source, now);
         Self {
             acquire: script(include_str!("../../../lua/acquire.lua")),
-            charge: script(include_str!("../../../lua/charge.lua")),
             peek: script(include_str!("../../../lua/peek.lua")),
-            give_back: script(include_str!("../../../lua/give_back.lua")),
+            settle: script(include_str!("../../../lua/settle.lua")),
             reset: script(include_str!("../../../lua/reset.lua")),
         }
     }
 
-    pub(super) const fn all(&self) -> [&Script; 5] {
-        [
-            &self.acquire,
-            &self.charge,
-            &self.peek,
-            &self.give_back,
-            &self.reset,
-        ]
+    pub(super) const fn all(&self) -> [&Script; 4] {
+        [&self.acquire, &self.peek, &self.settle, &self.reset]
     }
 }
 

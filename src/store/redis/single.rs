@@ -1,4 +1,4 @@
-//! Calls that are not batched: corrections, looks, and charges that are settled up.
+//! Calls that are not batched: charges whose outcome is awaited, looks, and resets.
 
 use redis::Cmd;
 use tokio::time::{Instant, timeout_at};
@@ -9,15 +9,19 @@ use super::cause::Unreadable;
 use super::clock::ServerClock;
 use super::dispatch::Dispatch;
 use super::link::Report;
-use super::order::Wanted;
+use super::order::{Amend, Amendment, Wanted};
 use super::queue::Answered;
 use super::reply::{Replies, Reply, is_too_late};
 use super::script::By;
-use crate::store::{Stamp, StoreError, StoreErrorKind};
+use crate::store::{StoreError, StoreErrorKind};
 
 impl Dispatch {
     pub(super) async fn charge_in_one(&self, ask: &Wanted) -> Answered {
-        let command = |by, clock: &_| call::charge(self.scripts, by, clock, ask);
+        let amendment = [Amendment {
+            ask: ask.clone(),
+            amend: Amend::Charge,
+        }];
+        let command = |by, clock: &_| call::settle(self.scripts, by, clock, &amendment);
         outcome(&self.single(ask.deadline, command).await?, ask, 1)
     }
 
@@ -28,11 +32,6 @@ impl Dispatch {
             state.charged = 0;
         }
         Ok(outcome)
-    }
-
-    pub(super) async fn give_back_in_one(&self, ask: &Wanted, stamp: Stamp) -> Result<(), StoreError> {
-        let command = |by, clock: &_| call::give_back(self.scripts, by, clock, ask, stamp);
-        self.single(ask.deadline, command).await.map(drop)
     }
 
     pub(super) async fn reset_in_one(&self, ask: &Wanted) -> Result<(), StoreError> {
