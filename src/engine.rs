@@ -18,6 +18,7 @@ use crate::failure::FailurePolicy;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
+use crate::settler::Settler;
 use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreError, StoreErrorKind, StoreFuture};
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -31,6 +32,8 @@ pub(crate) struct Engine {
     /// The same store, if it is the embedded one: the ordinary request then needs no ask and no future.
     memory: Option<MemoryStore>,
     pub(crate) deadline: Duration,
+    /// Corrects what was charged, off the path of requests.
+    pub(crate) settler: Arc<Settler>,
     /// Counts for [`FailurePolicy::Local`]; made when first needed.
     local: OnceLock<MemoryStore>,
     /// Whether the last answer was none.
@@ -65,14 +68,22 @@ impl Engine {
     pub(crate) fn new(store: impl Store) -> Self {
         let memory = embedded(&store);
         let deadline = store.deadline();
-        Self::around(Arc::new(store), memory, deadline)
+        let store: Arc<dyn Store> = Arc::new(store);
+        let settler = Arc::new(Settler::new(Arc::clone(&store)));
+        Self::around(store, memory, deadline, settler)
     }
 
-    fn around(store: Arc<dyn Store>, memory: Option<MemoryStore>, deadline: Duration) -> Self {
+    fn around(
+        store: Arc<dyn Store>,
+        memory: Option<MemoryStore>,
+        deadline: Duration,
+        settler: Arc<Settler>,
+    ) -> Self {
         Self {
             store,
             memory,
             deadline,
+            settler,
             local: OnceLock::new(),
             degraded: AtomicBool::new(false),
             outage: Mutex::default(),
@@ -86,7 +97,12 @@ impl Engine {
 
     /// The same store with another deadline.
     pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
-        Self::around(Arc::clone(&self.store), self.memory.clone(), deadline)
+        Self::around(
+            Arc::clone(&self.store),
+            self.memory.clone(),
+            deadline,
+            Arc::clone(&self.settler),
+        )
     }
 
     /// Charges all or none. Each charge's policy answers by its failure policy, in the same order, when the store
@@ -268,12 +284,13 @@ fn log_denial(charges: &[Charge<'_>], decision: &Decision) {
 }
 
 /// A charge that outlives its request's call.
-struct OwnedCharge {
-    key: Key,
-    policy: PolicyName,
-    quota: Quota,
-    cost: u64,
-    mode: Mode,
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedCharge {
+    pub(crate) key: Key,
+    pub(crate) policy: PolicyName,
+    pub(crate) quota: Quota,
+    pub(crate) cost: u64,
+    pub(crate) mode: Mode,
 }
 
 impl From<&Charge<'_>> for OwnedCharge {
@@ -289,7 +306,7 @@ impl From<&Charge<'_>> for OwnedCharge {
 }
 
 impl OwnedCharge {
-    fn borrow(&self) -> Charge<'_> {
+    pub(crate) fn borrow(&self) -> Charge<'_> {
         Charge::new(&self.key, &self.policy, self.quota)
             .cost(self.cost)
             .mode(self.mode)

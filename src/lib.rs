@@ -203,6 +203,7 @@ mod rejection;
 pub mod response;
 mod rules;
 mod service;
+mod settler;
 pub mod store;
 #[cfg(feature = "test-util")]
 pub mod testing;

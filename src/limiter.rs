@@ -1,8 +1,11 @@
 //! The engine without HTTP.
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::decision::Decision;
 use crate::engine::{Decided, Engine};
@@ -10,7 +13,7 @@ use crate::failure::FailurePolicy;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Ask, Charge, Store, StoreError, StoreErrorKind, StoreFuture};
+use crate::store::{Ask, Charge, Correction, Store, StoreError, StoreErrorKind, StoreFuture};
 
 /// Limits anything that has a key: jobs, messages, calls to somebody else's API.
 ///
@@ -154,14 +157,43 @@ impl Limiter {
     ///
     /// If the store gives no answer within the deadline: whether the units were given back is then unknown.
     pub async fn give_back(&self, key: impl Into<Key>, decision: Decision) -> Result<(), StoreError> {
-        let (true, Some(leading)) = (decision.is_charged(), decision.leading()) else {
+        if !decision.is_charged() {
             return Ok(());
-        };
+        }
         let key = key.into();
-        let charges = [Charge::new(&key, leading.name(), leading.quota()).cost(leading.cost())];
-        let ask = Ask::new(&charges).deadline(self.engine.deadline);
-        let done = self.engine.store.give_back(&ask, 1, decision.stamp());
+        let charged = decision.policies().iter().filter(|policy| policy.is_charged());
+        let charges: SmallVec<[Charge<'_>; 1]> = charged
+            .clone()
+            .map(|policy| Charge::new(&key, policy.name(), policy.quota()).cost(policy.cost()))
+            .collect();
+        // Each by itself, as each has a stamp of its own.
+        let corrections: SmallVec<[Correction<'_>; 1]> = charges
+            .iter()
+            .zip(charged)
+            .map(|(charge, policy)| {
+                let ask = Ask::new(slice::from_ref(charge)).deadline(self.engine.deadline);
+                Correction::give_back(ask, 1, policy.stamp())
+            })
+            .collect();
+        let done = self.engine.store.settle(&corrections);
         self.in_time(done).await
+    }
+
+    /// Waits until what is settled in the background has been made in the store, for at most ten deadlines of the store: a
+    /// second, if not said. To be called when a service ends, after its last request. Returns how many corrections may
+    /// not have been made.
+    ///
+    /// ```
+    /// # use tollgate::{Limiter, MemoryStore, Quota};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limiter = Limiter::new(MemoryStore::new(), Quota::per_minute(2));
+    /// assert_eq!(limiter.shutdown().await, 0);
+    /// # }
+    /// ```
+    pub async fn shutdown(&self) -> u64 {
+        let settler = &self.engine.settler;
+        settler.flush(settler.lifetime()).await
     }
 
     /// The answer of the store, or a timeout when the deadline has passed.

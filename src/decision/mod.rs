@@ -88,9 +88,11 @@ impl Decision {
             stamp: outcome.stamp,
             policies: SmallVec::new(),
         };
-        for (charge, state) in charges.iter().zip(&outcome.states) {
+        for (index, (charge, state)) in charges.iter().zip(&outcome.states).enumerate() {
             if !charge.quota.is_unlimited() {
-                this.policies.push(PolicyDecision::new(charge, state, allowed));
+                let stamp = outcome.stamp_of(index);
+                this.policies
+                    .push(PolicyDecision::new(charge, state, stamp, allowed));
             }
         }
         this.lead = this.find_lead();
@@ -103,7 +105,7 @@ impl Decision {
     /// The same for the ordinary request, which has one enforced charge.
     #[inline]
     pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
-        let policy = PolicyDecision::new(charge, &outcome.state, outcome.granted);
+        let policy = PolicyDecision::new(charge, &outcome.state, outcome.stamp, outcome.granted);
         Self {
             verdict: if outcome.granted {
                 Verdict::Allowed
@@ -234,7 +236,8 @@ impl Decision {
         self.now
     }
 
-    /// The store's time as of which the request was charged.
+    /// The store's time as of which the request was charged. Policies can have
+    /// [their own](PolicyDecision::stamp): then the first one's.
     #[must_use]
     pub const fn stamp(&self) -> Stamp {
         self.stamp

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Charge, ChargeState, Mode, Retry};
+use crate::store::{Charge, ChargeState, Mode, Retry, Stamp};
 
 /// What one policy says to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +17,14 @@ pub struct PolicyDecision {
     remaining: u64,
     retry: Retry,
     reset_after: Duration,
+    stamp: Stamp,
+    charged: bool,
     violated: bool,
 }
 
 impl PolicyDecision {
     #[inline]
-    pub(super) fn new(charge: &Charge<'_>, state: &ChargeState, allowed: bool) -> Self {
+    pub(super) fn new(charge: &Charge<'_>, state: &ChargeState, stamp: Stamp, allowed: bool) -> Self {
         Self {
             name: charge.policy.clone(),
             quota: charge.quota,
@@ -31,6 +33,8 @@ impl PolicyDecision {
             remaining: state.remaining,
             retry: state.retry,
             reset_after: state.reset_after,
+            stamp,
+            charged: state.charged > 0,
             violated: match charge.mode {
                 Mode::Enforce => !allowed && state.retry != Retry::Now,
                 Mode::Shadow => state.charged == 0 && state.retry != Retry::Now,
@@ -84,6 +88,18 @@ impl PolicyDecision {
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
         self.reset_after
+    }
+
+    /// Whether the request was charged, by [whoever](super::Decision::source) answered.
+    #[must_use]
+    pub const fn is_charged(&self) -> bool {
+        self.charged
+    }
+
+    /// The store's time as of which the request was charged.
+    #[must_use]
+    pub const fn stamp(&self) -> Stamp {
+        self.stamp
     }
 
     /// Whether the request did not fit. In shadow mode it passes all the same.

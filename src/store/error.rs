@@ -91,7 +91,9 @@ impl StoreError {
         let (mut first, mut undone) = (None, true);
         for result in results {
             undone &= matches!(&result, Err(error) if error.undone);
-            first = first.or(result.err());
+            if first.is_none() {
+                first = result.err();
+            }
         }
         match first {
             None => Ok(()),
