@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tollgate::store::{Ask, Mode, Outcome, Retry, Stamp};
+use tollgate::store::{Ask, Correction, Mode, Outcome, Retry, Stamp};
 use tollgate::{Key, MAX_UNITS, ManualClock, PolicyName, Store, store};
 
 use crate::model::{Charge, Model, Rule, Terms, micros};
@@ -45,9 +45,19 @@ pub(crate) enum Step {
     Peek(Vec<Part>, u32),
     /// Gives back some grants of an earlier ask, the last ones being 0, 1, ..
     GiveBack(usize, u32),
+    /// Corrects several at once.
+    Settle(Vec<Amend>),
     Reset(Vec<Part>),
     /// Asks with this many new keys, which make a store look for what it can drop.
     Others(u32),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Amend {
+    /// As [`Step::GiveBack`].
+    GiveBack(usize, u32),
+    /// As [`Step::Charge`].
+    Charge(Vec<Part>, Duration),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -221,6 +231,7 @@ impl<S: Store> Run<'_, S> {
                 given.await.expect("an answer");
                 self.peek(at, &charges, 1).await;
             }
+            Step::Settle(amends) => self.settle(at, amends).await,
             Step::Reset(parts) => {
                 let charges = self.scenario.charges(parts);
                 self.reset(&charges).await;
@@ -235,6 +246,48 @@ impl<S: Store> Run<'_, S> {
                     self.store.acquire(&Ask::new(&charges)).await.expect("an answer");
                 }
             }
+        }
+    }
+
+    /// The model makes one correction after another, at one time.
+    async fn settle(&mut self, at: usize, amends: &[Amend]) {
+        let mut lists: Vec<Vec<Charge>> = Vec::new();
+        let mut how: Vec<(Option<(u32, Stamp)>, Duration)> = Vec::new();
+        for amend in amends {
+            match amend {
+                Amend::GiveBack(back, times) => {
+                    let Some((charges, granted, stamp)) = self.grants.iter().rev().nth(*back).cloned() else {
+                        continue;
+                    };
+                    let times = (*times).min(granted);
+                    self.model
+                        .give_back(self.now, &charges, times, stamp.as_micros().into());
+                    lists.push(charges);
+                    how.push((Some((times, stamp)), Duration::ZERO));
+                }
+                Amend::Charge(parts, hold) => {
+                    let charges = self.scenario.charges(parts);
+                    self.model.charge(self.now, &charges, *hold);
+                    lists.push(charges);
+                    how.push((None, *hold));
+                }
+            }
+        }
+        let charges: Vec<&[Charge]> = lists.iter().map(Vec::as_slice).collect();
+        let settled = with_asks(&charges, |asks| {
+            let corrections: Vec<_> = asks
+                .iter()
+                .zip(&how)
+                .map(|(ask, (give_back, hold))| match give_back {
+                    Some((times, stamp)) => Correction::give_back(*ask, *times, *stamp),
+                    None => Correction::charge(ask.hold(*hold)),
+                })
+                .collect();
+            self.store.settle(&corrections)
+        });
+        settled.await.expect("an answer");
+        for charges in &lists {
+            self.peek(at, charges, 1).await;
         }
     }
 
@@ -315,30 +368,42 @@ const OTHERS: Terms = Terms {
 
 /// Calls `then` with the ask of some charges.
 pub(crate) fn with_ask<T>(charges: &[Charge], then: impl FnOnce(Ask<'_>) -> T) -> T {
-    let keys: Vec<Key> = charges.iter().map(|charge| Key::from(charge.key)).collect();
-    let policies: Vec<PolicyName> = charges
+    with_asks(&[charges], |asks| then(asks[0]))
+}
+
+/// Calls `then` with an ask for each list of charges.
+fn with_asks<T>(lists: &[&[Charge]], then: impl FnOnce(&[Ask<'_>]) -> T) -> T {
+    let names: Vec<Vec<(Key, PolicyName)>> = lists
         .iter()
-        .map(|charge| PolicyName::new(charge.policy).expect("a name"))
-        .collect();
-    let charges: Vec<store::Charge<'_>> = charges
-        .iter()
-        .zip(keys.iter().zip(&policies))
-        .map(|(charge, (key, policy))| {
-            let quota = charge
-                .terms
-                .map_or(tollgate::Quota::unlimited(), |terms| terms.quota());
-            let mode = if charge.shadow {
-                Mode::Shadow
-            } else {
-                Mode::Enforce
-            };
-            store::Charge::new(key, policy, quota)
-                .cost(charge.cost)
-                .mode(mode)
+        .map(|charges| {
+            let name = |charge: &Charge| PolicyName::new(charge.policy).expect("a name");
+            let names = charges.iter().map(|charge| (Key::from(charge.key), name(charge)));
+            names.collect()
         })
         .collect();
+    let charges: Vec<Vec<store::Charge<'_>>> = lists
+        .iter()
+        .zip(&names)
+        .map(|(charges, names)| charges.iter().zip(names).map(to_charge).collect())
+        .collect();
     // Long enough for servers on a busy machine.
-    then(Ask::new(&charges).deadline(Duration::from_secs(20)))
+    let ask = |charges| Ask::new(charges).deadline(Duration::from_secs(20));
+    let asks: Vec<Ask<'_>> = charges.iter().map(|charges| ask(charges)).collect();
+    then(&asks)
+}
+
+fn to_charge<'a>((charge, (key, policy)): (&Charge, &'a (Key, PolicyName))) -> store::Charge<'a> {
+    let quota = charge
+        .terms
+        .map_or(tollgate::Quota::unlimited(), |terms| terms.quota());
+    let mode = if charge.shadow {
+        Mode::Shadow
+    } else {
+        Mode::Enforce
+    };
+    store::Charge::new(key, policy, quota)
+        .cost(charge.cost)
+        .mode(mode)
 }
 
 /// Any kind of counter.
@@ -450,6 +515,14 @@ fn any_hold() -> impl Strategy<Value = Duration> {
     ]
 }
 
+fn any_amend() -> impl Strategy<Value = Amend> {
+    prop_oneof![
+        (0usize..4, 0u32..4).prop_map(|(back, times)| Amend::GiveBack(back, times)),
+        (prop::collection::vec(any_part(), 0..3), any_hold())
+            .prop_map(|(parts, hold)| Amend::Charge(parts, hold)),
+    ]
+}
+
 fn any_step(back: bool) -> impl Strategy<Value = Step> {
     let parts = || {
         prop_oneof![
@@ -464,6 +537,7 @@ fn any_step(back: bool) -> impl Strategy<Value = Step> {
         1 => (parts(), any_hold()).prop_map(|(parts, hold)| Step::Charge(parts, hold)),
         2 => (parts(), want()).prop_map(|(parts, want)| Step::Peek(parts, want)),
         3 => (0usize..4, 0u32..4).prop_map(|(back, times)| Step::GiveBack(back, times)),
+        2 => prop::collection::vec(any_amend(), 0..5).prop_map(Step::Settle),
         1 => parts().prop_map(Step::Reset),
         1 => (1u32..20).prop_map(Step::Others),
     ]

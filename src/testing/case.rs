@@ -12,7 +12,7 @@ use super::counter::Counter;
 use crate::clock::{ManualClock, micros};
 use crate::quota::{Algorithm, Quota};
 use crate::store::{
-    Ask, Charge, ChargeState, MemoryStore, Outcome, Retry, Stamp, Store, StoreError, StoreFuture,
+    Ask, Charge, ChargeState, Correction, MemoryStore, Outcome, Retry, Stamp, Store, StoreError, StoreFuture,
 };
 
 /// One kind of quota, tried on one store.
@@ -140,6 +140,22 @@ impl<'a, H: Harness> Case<'a, H> {
         self.answer(rule, self.twin.give_back(&ask, times, stamp)).await;
     }
 
+    /// Makes corrections, of which the first is of something that is counted, with a look before.
+    pub(super) async fn settle(&self, rule: &str, corrections: &[Correction<'_>]) {
+        if let Some(first) = corrections.first() {
+            self.peek(rule, first.ask.charges).await;
+        }
+        let patient: Vec<_> = corrections
+            .iter()
+            .map(|correction| Correction {
+                ask: self.patient(&correction.ask),
+                ..*correction
+            })
+            .collect();
+        self.answer(rule, self.store.settle(&patient)).await;
+        self.answer(rule, self.twin.settle(&patient)).await;
+    }
+
     pub(super) async fn reset(&self, rule: &str, charges: &[Charge<'_>]) {
         let ask = self.patient(&Ask::new(charges));
         self.answer(rule, self.store.reset(&ask)).await;
@@ -183,6 +199,11 @@ impl<'a, H: Harness> Case<'a, H> {
         drop_after(polls, self.store.charge(ask)).await;
         drop_after(polls, self.store.peek(ask)).await;
         drop_after(polls, self.store.give_back(ask, 1, Stamp::default())).await;
+        let corrections = [
+            Correction::charge(*ask),
+            Correction::give_back(*ask, 1, Stamp::default()),
+        ];
+        drop_after(polls, self.store.settle(&corrections)).await;
         drop_after(polls, self.store.reset(ask)).await;
     }
 

@@ -5,6 +5,7 @@ mod corrections;
 mod futures;
 mod identity;
 mod limit;
+mod settling;
 mod sizes;
 mod time;
 
@@ -32,6 +33,8 @@ pub(super) async fn all<H: Harness>(case: &Case<'_, H>) {
     corrections::all_charges_are_given_back(case).await;
     corrections::a_charge_is_unconditional(case).await;
     corrections::a_charge_is_of_all_and_once(case).await;
+    settling::corrections_made_together_do_what_each_does_alone(case).await;
+    settling::each_charge_can_be_given_back_by_its_own_stamp(case).await;
     limit::a_look_changes_nothing(case).await;
     corrections::a_reset_forgets_its_counters_only(case).await;
     identity::a_changed_limit_finds_the_same_counter(case).await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tollgate::store::{Ask, Charge, ChargeState, Mode, Outcome, Retry, Stamp, StoreFuture};
+use tollgate::store::{Ask, Charge, ChargeState, Correction, Mode, Outcome, Retry, Stamp, StoreFuture};
 use tollgate::testing::{Harness, conformance};
 use tollgate::{Algorithm, Clock, Key, ManualClock, MemoryStore, PolicyName, Quota, Store};
 
@@ -23,6 +23,8 @@ enum Wrong {
     GivesBackTheFirst,
     GivesBackTwice,
     ChargesTheFirst,
+    SettlesTheFirst,
+    SettlesOnceAKey,
     LooksAtTheFirst,
     ResetsTheFirst,
     ResetsAllPolicies,
@@ -48,7 +50,7 @@ enum Wrong {
 use Wrong::*;
 
 /// Each fault, and what the suite says of it.
-const FOUND: [(Wrong, &str); 28] = [
+const FOUND: [(Wrong, &str); 30] = [
     (NeverAnswers, "no answer within 50ms"),
     (
         NeverTakesBack,
@@ -65,6 +67,14 @@ const FOUND: [(Wrong, &str); 28] = [
     (GivesBackTheFirst, "all charges of an ask are given back"),
     (GivesBackTwice, "all charges of an ask are given back"),
     (ChargesTheFirst, "a charge is of all charges of the ask"),
+    (
+        SettlesTheFirst,
+        "corrections made together do what each does alone",
+    ),
+    (
+        SettlesOnceAKey,
+        "corrections made together do what each does alone",
+    ),
     (LooksAtTheFirst, "a look is at all charges of an ask"),
     (ResetsTheFirst, "a reset forgets its counters"),
     (ResetsAllPolicies, "a reset forgets its counters only"),
@@ -355,6 +365,20 @@ impl Store for Faulty {
             _ => at_once(store.charge(ask)).expect("an answer"),
         });
         StoreFuture::ready(Ok(self.answer(ask, outcome)))
+    }
+
+    fn settle(&self, corrections: &[Correction<'_>]) -> StoreFuture<()> {
+        let mut keys = HashSet::new();
+        let mut made: Vec<_> = corrections.to_vec();
+        match self.fault {
+            SettlesTheFirst => made.truncate(1),
+            SettlesOnceAKey => made.retain(|correction| {
+                let mut charges = correction.ask.charges.iter();
+                charges.all(|charge| keys.insert(charge.key))
+            }),
+            _ => {}
+        }
+        self.store.settle(&made)
     }
 
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
