@@ -3,7 +3,7 @@
 use redis::aio::ConnectionManager;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
-use tollgate::store::{Ask, Charge, Mode, Outcome, Retry};
+use tollgate::store::{Ask, Charge, Correction, Mode, Outcome, Retry};
 use tollgate::{Key, Limiter, PolicyName, Quota, RedisStore, Store};
 
 use crate::server::{Server, Version};
@@ -141,6 +141,83 @@ async fn c5_r21_charges_in_several_slots_stand_or_fall_together() {
     let settled = subjects.store.charge(&ask).await.expect("an answer");
     assert_eq!(charged(&settled), [1, 1, 1]);
     assert_eq!(subjects.remaining(&charges).await, [4, 1, 3]);
+}
+
+/// A correction of each charge, by its own stamp.
+fn back<'a>(charges: &'a [Charge<'a>; 3], outcome: &Outcome, times: u32) -> [Correction<'a>; 3] {
+    std::array::from_fn(|at| {
+        let ask = Ask::new(std::slice::from_ref(&charges[at])).deadline(LONG);
+        Correction::give_back(ask, times, outcome.stamp_of(at))
+    })
+}
+
+#[tokio::test]
+async fn c5_r21_charges_in_several_slots_are_given_back_by_their_own_stamps() {
+    let nodes = cluster().await;
+    let subjects = Subjects::new(RedisStore::new(connection(&nodes).await));
+    let charges = subjects.charges([9, 9, 9]);
+    for round in 0..5 {
+        let outcome = subjects.acquire(&charges, 3).await;
+        assert_eq!(outcome.granted, 3);
+        assert_eq!(outcome.stamp, outcome.stamp_of(0));
+        let stamps = [0, 1, 2].map(|at| outcome.stamp_of(at));
+        assert!(
+            stamps[0] < stamps[1] && stamps[1] < stamps[2],
+            "one slot after another: {stamps:?}"
+        );
+        let settled = subjects.store.settle(&back(&charges, &outcome, 2)).await;
+        settled.expect("all are made");
+        assert_eq!(subjects.remaining(&charges).await, [8, 8, 8], "round {round}");
+        let settled = subjects.store.settle(&back(&charges, &outcome, 1)).await;
+        settled.expect("all are made");
+        assert_eq!(subjects.remaining(&charges).await, [9, 9, 9], "round {round}");
+    }
+    // So it is with what was charged whether it fitted or not.
+    let ask = Ask::new(&charges).deadline(LONG);
+    let outcome = subjects.store.charge(&ask).await.expect("an answer");
+    let settled = subjects.store.settle(&back(&charges, &outcome, 1)).await;
+    settled.expect("all are made");
+    assert_eq!(subjects.remaining(&charges).await, [9, 9, 9]);
+}
+
+#[tokio::test]
+async fn r21_corrections_of_many_slots_are_made_at_once() {
+    let nodes = cluster().await;
+    let (told, found_out) = (connection(&nodes).await, connection(&nodes).await);
+    let told = RedisStore::builder().cluster(true).build(told);
+    let (policy, quota) = (PolicyName::new("test").expect("a name"), Quota::per_hour(100));
+    let keys: Vec<Key> = (0..150)
+        .map(|number| Key::from(format!("client {number}")))
+        .collect();
+    let charges: Vec<[Charge<'_>; 1]> = keys
+        .iter()
+        .map(|key| [Charge::new(key, &policy, quota)])
+        .collect();
+    let all: Vec<Charge<'_>> = charges.iter().map(|charge| charge[0]).collect();
+    // One of all, which lies in all of their slots, beside those of each.
+    let settle = async |store: &RedisStore| {
+        let each = charges
+            .iter()
+            .map(|charge| Correction::charge(Ask::new(charge).deadline(LONG)));
+        let corrections: Vec<_> = each
+            .chain([Correction::charge(Ask::new(&all).deadline(LONG))])
+            .collect();
+        store.settle(&corrections).await.expect("all are made");
+    };
+    settle(&told).await;
+    let errors = told.stats().errors;
+    assert!(
+        errors.iter().all(|(class, _)| *class == "no_script"),
+        "nobody had to find out: {errors:?}"
+    );
+    settle(&RedisStore::new(found_out)).await;
+    for charge in &charges {
+        let peeked = told
+            .peek(&Ask::new(charge).deadline(LONG))
+            .await
+            .expect("an answer");
+        assert_eq!(peeked.states[0].remaining, 96, "{:?}", charge[0].key);
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ mod processes;
 mod proxy;
 mod scripted;
 mod server;
+mod settle;
 mod slots;
 mod start;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
