@@ -353,9 +353,16 @@ fn without_a_runtime_a_correction_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_panics_does_not_wedge_it() {
     let (store, settler) = scripted(&[Answer::Made(DEADLINE), Answer::Panics]);
+    for number in 0..=130 {
+        settler.push(charge(number));
+    }
+    // The task is gone, and the flush starts another for what waits.
+    assert_eq!(settler.flush(LIFE).await, 128);
+    assert_eq!((store.sizes(), settler.lost()), (vec![1, 128, 2], 128));
+
+    let (store, settler) = scripted(&[Answer::Made(DEADLINE), Answer::Panics]);
     settler.push(charge(1));
     settler.push(charge(2));
-    // The task is gone, and a flush starts another for what arrived meanwhile.
     sleep(DEADLINE * 2).await;
     assert_eq!(settler.lost(), 1);
     settler.push(charge(3));
