@@ -200,6 +200,19 @@ impl Settler {
         self.lost.load(Ordering::Relaxed)
     }
 
+    /// These are not pending any more. Losses are counted first, for who flushes.
+    fn answered(&self, pushed: &[Pushed], is_made: bool) {
+        let count = count(pushed);
+        if !is_made {
+            self.lose(count);
+        }
+        let mut queue = self.queue();
+        queue.pending -= count;
+        if queue.pending == 0 {
+            self.changed.notify_waiters();
+        }
+    }
+
     fn lose(&self, count: usize) {
         self.lost.fetch_add(count as u64, Ordering::Relaxed);
         if count > 0 && !self.is_loss_logged.swap(true, Ordering::Relaxed) {
@@ -278,22 +291,10 @@ impl Task {
                 true
             }
             answer => {
-                self.settle(answer.is_ok());
+                let under_way = mem::take(&mut self.under_way);
+                self.settler.answered(&under_way, answer.is_ok());
                 false
             }
-        }
-    }
-
-    /// What is under way has been answered, or never will be.
-    fn settle(&mut self, is_made: bool) {
-        let count = count(&mem::take(&mut self.under_way));
-        if !is_made {
-            self.settler.lose(count);
-        }
-        let mut queue = self.settler.queue();
-        queue.pending -= count;
-        if queue.pending == 0 {
-            self.settler.changed.notify_waiters();
         }
     }
 
@@ -321,12 +322,8 @@ impl Task {
         if self.has_ended {
             settler.tasks.fetch_sub(1, Ordering::Release);
         }
-        queue.pending -= count(&late);
-        if queue.pending == 0 {
-            settler.changed.notify_waiters();
-        }
         drop(queue);
-        settler.lose(count(&late));
+        settler.answered(&late, false);
         !self.has_ended
     }
 }
@@ -341,7 +338,7 @@ impl Drop for Task {
             self.settler.tasks.fetch_sub(1, Ordering::Release);
         }
         drop(queue);
-        self.settle(false);
+        self.settler.answered(&mem::take(&mut self.under_way), false);
         // Who flushes may have to send what waits.
         self.settler.changed.notify_waiters();
     }
