@@ -2,7 +2,7 @@
 //!
 //! While nothing is under way, a correction is begun at once. A store that answers at once, as the embedded one does, has
 //! made it then. For any other, a task awaits the answer; what arrives meanwhile waits for its next call, which takes
-//! all of it along, up to [`MOST_IN_CALL`]; the task ends when nothing waits.
+//! all of it along, up to [`MOST_IN_CALL`](task::MOST_IN_CALL); the task ends when nothing waits.
 //!
 //! A correction can be lost: when too many wait, when there is no runtime to send it from, when a call fails of which
 //! it is not certain that nothing was done, or when the store has been unavailable for [`LIFETIME`] deadlines. A lost
@@ -10,35 +10,29 @@
 //! uncounted: the loose side. Losses are counted, and the first is logged. Nothing is sent twice that may have been
 //! done, so no correction is made more than once.
 
+mod pushed;
+mod task;
+
 use std::collections::VecDeque;
 use std::fmt;
-use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
-use crate::engine::OwnedCharge;
-use crate::store::{Ask, Charge, Correction, CorrectionKind, Store, StoreError, StoreErrorKind, StoreFuture};
+pub(crate) use self::pushed::OwnedCorrection;
+use self::pushed::{Pushed, count};
+use self::task::Task;
+use crate::store::{Ask, Store, StoreFuture};
 
 /// Corrections that wait for an answer at once, those under way included.
 const MOST_PENDING: usize = 16_384;
 
-/// Corrections that one call carries.
-const MOST_IN_CALL: usize = 128;
-
 /// How long a correction may take from its push on, in deadlines of its store.
 const LIFETIME: u32 = 10;
-
-/// A correction of one charge that outlives its request.
-#[derive(Clone, Debug)]
-pub(crate) struct OwnedCorrection {
-    pub(crate) charge: OwnedCharge,
-    pub(crate) kind: CorrectionKind,
-}
 
 /// Sends corrections in the background.
 pub(crate) struct Settler {
@@ -60,14 +54,6 @@ struct Queue {
     pending: usize,
     /// Grows when tasks are given up that nobody drives any more.
     generation: u64,
-}
-
-/// What was pushed, and until when it may be sent.
-struct Pushed {
-    correction: OwnedCorrection,
-    until: Instant,
-    /// How many corrections have become this one.
-    count: usize,
 }
 
 impl Settler {
@@ -147,12 +133,7 @@ impl Settler {
         under_way: Vec<Pushed>,
         answer: Option<StoreFuture<()>>,
     ) {
-        let task = Task {
-            settler: Arc::clone(self),
-            generation: queue.generation,
-            under_way,
-            has_ended: false,
-        };
+        let task = Task::new(Arc::clone(self), queue.generation, under_way);
         self.tasks.fetch_add(1, Ordering::Release);
         drop(queue);
         // Without a runtime, the task is dropped, and what is under way is lost.
@@ -225,176 +206,6 @@ impl Settler {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What sends. Dropped, because its runtime ends or its store panics, it loses what is under way, and nothing else.
-struct Task {
-    settler: Arc<Settler>,
-    generation: u64,
-    under_way: Vec<Pushed>,
-    has_ended: bool,
-}
-
-impl Task {
-    async fn run(mut self, mut answer: Option<StoreFuture<()>>) {
-        loop {
-            if let Some(answer) = answer.take() {
-                let answer = self.in_time(answer).await;
-                if self.conclude(answer) {
-                    // Sent again, with what has arrived meanwhile.
-                    sleep(self.settler.lifetime / LIFETIME).await;
-                }
-            }
-            if !self.take_along() {
-                return;
-            }
-            answer = Some(self.send());
-        }
-    }
-
-    fn send(&self) -> StoreFuture<()> {
-        let now = Instant::now();
-        let charges: Vec<[Charge<'_>; 1]> = self
-            .under_way
-            .iter()
-            .map(|pushed| [pushed.correction.charge.borrow()])
-            .collect();
-        let corrections: Vec<Correction<'_>> = charges
-            .iter()
-            .zip(&self.under_way)
-            .map(|(charge, pushed)| {
-                let left = pushed.until.saturating_duration_since(now);
-                pushed.correction.of(Ask::new(charge).deadline(left))
-            })
-            .collect();
-        self.settler.store.settle(&corrections)
-    }
-
-    async fn in_time(&self, answer: StoreFuture<()>) -> Result<(), StoreError> {
-        if self.settler.store.keeps_deadlines() {
-            return answer.await;
-        }
-        let latest = self.under_way.iter().map(|pushed| pushed.until).max();
-        timeout_at(latest.unwrap_or_else(Instant::now), answer)
-            .await
-            .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout)))
-    }
-
-    /// Whether what was sent is to be sent again: it is certain that nothing of it was done.
-    fn conclude(&mut self, answer: Result<(), StoreError>) -> bool {
-        match answer {
-            Err(error) if error.is_undone() => {
-                let mut queue = self.settler.queue();
-                for pushed in mem::take(&mut self.under_way).into_iter().rev() {
-                    queue.waiting.push_front(pushed);
-                }
-                true
-            }
-            answer => {
-                let under_way = mem::take(&mut self.under_way);
-                self.settler.answered(&under_way, answer.is_ok());
-                false
-            }
-        }
-    }
-
-    /// Takes what waits for the next call, and loses what has waited for too long. False if there is nothing: then the task
-    /// has ended.
-    fn take_along(&mut self) -> bool {
-        let settler = Arc::clone(&self.settler);
-        let now = Instant::now();
-        let mut late = Vec::new();
-        let mut queue = settler.queue();
-        if self.generation != queue.generation {
-            self.has_ended = true;
-            return false;
-        }
-        while self.under_way.len() < MOST_IN_CALL
-            && let Some(next) = queue.waiting.pop_front()
-        {
-            if next.until <= now {
-                late.push(next);
-            } else if !self.under_way.iter_mut().any(|pushed| pushed.absorb(&next)) {
-                self.under_way.push(next);
-            }
-        }
-        self.has_ended = self.under_way.is_empty();
-        if self.has_ended {
-            settler.tasks.fetch_sub(1, Ordering::Release);
-        }
-        drop(queue);
-        settler.answered(&late, false);
-        !self.has_ended
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        if self.has_ended {
-            return;
-        }
-        let queue = self.settler.queue();
-        if self.generation == queue.generation {
-            self.settler.tasks.fetch_sub(1, Ordering::Release);
-        }
-        drop(queue);
-        self.settler.answered(&mem::take(&mut self.under_way), false);
-        // Who flushes may have to send what waits.
-        self.settler.changed.notify_waiters();
-    }
-}
-
-impl OwnedCorrection {
-    fn of<'a>(&self, ask: Ask<'a>) -> Correction<'a> {
-        match self.kind {
-            CorrectionKind::GiveBack { times, stamp } => Correction::give_back(ask, times, stamp),
-            CorrectionKind::Charge => Correction::charge(ask),
-        }
-    }
-
-    fn is_on_counter_of(&self, other: &Self) -> bool {
-        let (one, other) = (&self.charge, &other.charge);
-        one.quota == other.quota && one.policy == other.policy && one.key == other.key
-    }
-}
-
-impl Pushed {
-    /// Becomes one with another correction, if one can stand for both.
-    fn absorb(&mut self, other: &Self) -> bool {
-        use CorrectionKind::{Charge, GiveBack};
-        if !self.correction.is_on_counter_of(&other.correction) {
-            return false;
-        }
-        let (one, other_charge) = (&mut self.correction.charge, &other.correction.charge);
-        match (&mut self.correction.kind, other.correction.kind) {
-            (
-                GiveBack { times, stamp },
-                GiveBack {
-                    times: more,
-                    stamp: as_of,
-                },
-            ) if *stamp == as_of && one.cost == other_charge.cost => {
-                let Some(sum) = times.checked_add(more) else {
-                    return false;
-                };
-                *times = sum;
-            }
-            (Charge, Charge) => {
-                let Some(sum) = one.cost.checked_add(other_charge.cost) else {
-                    return false;
-                };
-                one.cost = sum;
-            }
-            _ => return false,
-        }
-        self.until = self.until.min(other.until);
-        self.count += other.count;
-        true
-    }
-}
-
-fn count(pushed: &[Pushed]) -> usize {
-    pushed.iter().map(|pushed| pushed.count).sum()
 }
 
 impl fmt::Debug for Settler {

@@ -7,10 +7,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, advance, sleep};
 
 use super::*;
+use crate::engine::OwnedCharge;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{MemoryStore, Mode, Outcome, Stamp};
+use crate::store::{
+    Correction, CorrectionKind, MemoryStore, Mode, Outcome, Stamp, StoreError, StoreErrorKind,
+};
 
 const DEADLINE: Duration = Duration::from_millis(100);
 const LIFE: Duration = Duration::from_secs(1);

@@ -1,0 +1,75 @@
+//! Corrections that wait, or are under way.
+
+use tokio::time::Instant;
+
+use crate::engine::OwnedCharge;
+use crate::store::{Ask, Correction, CorrectionKind};
+
+/// A correction of one charge that outlives its request.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedCorrection {
+    pub(crate) charge: OwnedCharge,
+    pub(crate) kind: CorrectionKind,
+}
+
+/// What was pushed, and until when it may be sent.
+pub(super) struct Pushed {
+    pub(super) correction: OwnedCorrection,
+    pub(super) until: Instant,
+    /// How many corrections have become this one.
+    pub(super) count: usize,
+}
+
+impl OwnedCorrection {
+    pub(super) fn of<'a>(&self, ask: Ask<'a>) -> Correction<'a> {
+        match self.kind {
+            CorrectionKind::GiveBack { times, stamp } => Correction::give_back(ask, times, stamp),
+            CorrectionKind::Charge => Correction::charge(ask),
+        }
+    }
+
+    fn is_on_counter_of(&self, other: &Self) -> bool {
+        let (one, other) = (&self.charge, &other.charge);
+        one.quota == other.quota && one.policy == other.policy && one.key == other.key
+    }
+}
+
+impl Pushed {
+    /// Becomes one with another correction, if one can stand for both.
+    pub(super) fn absorb(&mut self, other: &Self) -> bool {
+        use CorrectionKind::{Charge, GiveBack};
+        if !self.correction.is_on_counter_of(&other.correction) {
+            return false;
+        }
+        let (one, other_charge) = (&mut self.correction.charge, &other.correction.charge);
+        match (&mut self.correction.kind, other.correction.kind) {
+            (
+                GiveBack { times, stamp },
+                GiveBack {
+                    times: more,
+                    stamp: as_of,
+                },
+            ) if *stamp == as_of && one.cost == other_charge.cost => {
+                let Some(sum) = times.checked_add(more) else {
+                    return false;
+                };
+                *times = sum;
+            }
+            (Charge, Charge) => {
+                let Some(sum) = one.cost.checked_add(other_charge.cost) else {
+                    return false;
+                };
+                one.cost = sum;
+            }
+            _ => return false,
+        }
+        self.until = self.until.min(other.until);
+        self.count += other.count;
+        true
+    }
+}
+
+/// How many were pushed, those included that have become one with another.
+pub(super) fn count(pushed: &[Pushed]) -> usize {
+    pushed.iter().map(|pushed| pushed.count).sum()
+}
