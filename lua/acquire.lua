@@ -1,14 +1,14 @@
 -- Grants asks: each as often as all its enforced charges fit, up to the number wanted.
 --
--- KEYS  the counters, each once: first those of plain asks, in their order, then all others.
+-- KEYS  the counters, each once: first those of plain asks, in their order, then all others; and the states of penalties.
 -- ARGV  number of groups of plain asks; for each group: number of its asks, units per grant, grants wanted, not after
 --       (server time in µs), and its quota (states.lua); then the number of other asks, and these (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of the call charges.
 -- Reply the server's time (µs), then for each ask, plain ones first: -1 if it came too late and nothing was done; for
 --       a plain ask on a log that was granted all it wanted as of now and has room for one more grant, the units in
---       the log; else an array: grants, stamp (µs from the server's time), and for each charge: times charged and
---       three numbers of its counter. These are, of a log or slots: units, µs until one more grant fits (0 now, -1
---       never), µs until nothing is left; of a sliding counter: index, current, previous; of a fixed window: index,
---       units, 0; of a bucket: time, debt, tick shift.
+--       the log; else an array: grants, stamp (µs from the server's time), for each charge: times charged and three
+--       numbers of its counter, and for each penalty: µs until its block ends. A counter's numbers are, of a log or
+--       slots: units, µs until one more grant fits (0 now, -1 never), µs until nothing is left; of a sliding counter:
+--       index, current, previous; of a fixed window: index, units, 0; of a bucket: time, debt, tick shift.
 
 -- @include now.lua
 
@@ -176,6 +176,9 @@ local function acquire(ask)
   end
   open(ask)
   local granted = grants(ask)
+  if ask.penalties and granted < ask.want then
+    count_denials(ask, granted)
+  end
   for _, counter in ipairs(ask.counters) do
     counter.units = counter.enforced * granted
   end

@@ -1,7 +1,6 @@
--- What acquire.lua would answer, if nothing were charged. Counters of another clock are repaired, nothing else
--- changes.
+-- What acquire.lua would answer, if nothing were charged. What another clock wrote is repaired, nothing else changes.
 --
--- KEYS  the counters, each once.
+-- KEYS  the counters and the states of penalties, each once.
 -- ARGV  the ask, as in asks.lua.
 -- Reply as for one ask in acquire.lua: the server's time (µs), then -1 or an array.
 

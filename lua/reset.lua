@@ -1,6 +1,6 @@
--- Forgets counters.
+-- Forgets counters and states of penalties.
 --
--- KEYS  the counters.
+-- KEYS  their keys.
 -- ARGV  not after (server time in µs).
 -- Reply the server's time (µs), then -1 if it came too late and nothing was done, else 0.
 

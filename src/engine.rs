@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
 use crate::key::Key;
+use crate::penalty::Penalty;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::settler::Settler;
@@ -126,7 +127,10 @@ impl Engine {
     }
 
     fn run(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy], act: Act) -> Decided {
-        if charges.iter().all(|charge| charge.quota.is_unlimited()) {
+        if charges
+            .iter()
+            .all(|charge| charge.quota.is_unlimited() && charge.penalty.is_none())
+        {
             return Decided::Now(Decision::exempt());
         }
         match act
@@ -291,6 +295,7 @@ pub(crate) struct OwnedCharge {
     pub(crate) quota: Quota,
     pub(crate) cost: u64,
     pub(crate) mode: Mode,
+    pub(crate) penalty: Option<Penalty>,
 }
 
 impl From<&Charge<'_>> for OwnedCharge {
@@ -301,15 +306,19 @@ impl From<&Charge<'_>> for OwnedCharge {
             quota: charge.quota,
             cost: charge.cost,
             mode: charge.mode,
+            penalty: charge.penalty.copied(),
         }
     }
 }
 
 impl OwnedCharge {
     pub(crate) fn borrow(&self) -> Charge<'_> {
-        Charge::new(&self.key, &self.policy, self.quota)
-            .cost(self.cost)
-            .mode(self.mode)
+        Charge {
+            penalty: self.penalty.as_ref(),
+            ..Charge::new(&self.key, &self.policy, self.quota)
+                .cost(self.cost)
+                .mode(self.mode)
+        }
     }
 }
 

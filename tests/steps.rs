@@ -2,14 +2,19 @@
 //!
 //! The model is given the times that the store reports, so the same run works for a store with any clock.
 
+#[path = "steps/penalties.rs"]
+mod penalties;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use tollgate::store::{Ask, Correction, Mode, Outcome, Retry, Stamp};
-use tollgate::{Key, MAX_UNITS, ManualClock, PolicyName, Store, store};
+use tollgate::{Key, MAX_UNITS, ManualClock, Penalty, PolicyName, Store, store};
 
-use crate::model::{Charge, Model, Rule, Terms, micros};
+pub(crate) use self::penalties::any_offences;
+use self::penalties::{any_block, any_penalties};
+use crate::model::{Charge, Model, Punishment, Rule, Terms, micros};
 
 /// What moves the time of a store's clock.
 pub(crate) trait Time {
@@ -34,6 +39,8 @@ impl Time for ManualClock {
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) counters: Vec<Vec<Terms>>,
+    /// The penalties that each counter's charges may carry.
+    pub(crate) penalties: Vec<Vec<Punishment>>,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -48,6 +55,8 @@ pub(crate) enum Step {
     /// Corrects several at once.
     Settle(Vec<Amend>),
     Reset(Vec<Part>),
+    /// For some microseconds.
+    Block(Vec<Part>, i128),
     /// Asks with this many new keys, which make a store look for what it can drop.
     Others(u32),
 }
@@ -67,6 +76,8 @@ pub(crate) enum Move {
     Windows(i128, i128),
     /// To the last hint when to come again, or a microsecond before or after.
     Retry(i128),
+    /// To the next time at which a penalty has forgotten somebody, or a microsecond before or after.
+    Pardon(i128),
 }
 
 /// A charge of an ask: which counter, under which of its terms, and how much.
@@ -76,6 +87,8 @@ pub(crate) struct Part {
     terms: usize,
     cost: Cost,
     shadow: bool,
+    /// Which of the penalties; without, or where there are none, none.
+    penalty: Option<usize>,
 }
 
 impl Part {
@@ -86,6 +99,7 @@ impl Part {
             terms: 0,
             cost: Cost::Units(units),
             shadow: false,
+            penalty: None,
         }
     }
 }
@@ -114,6 +128,7 @@ impl Scenario {
             .get(counter)
             .map(|terms| terms[part.terms % terms.len()]);
         let limit = terms.map_or(1, |terms| terms.limit);
+        let penalties = self.penalties.get(counter).filter(|each| !each.is_empty());
         Charge {
             key: KEYS[counter % KEYS.len()],
             policy: "p",
@@ -125,6 +140,7 @@ impl Scenario {
                 Cost::Most => u64::MAX,
             },
             shadow: part.shadow,
+            penalty: penalties.and_then(|each| Some(each[part.penalty? % each.len()])),
         }
     }
 
@@ -135,6 +151,12 @@ impl Scenario {
     fn has_back_steps(&self) -> bool {
         let back = |step: &Step| matches!(step, Step::Move(Move::By(by)) if *by < 0);
         self.steps.iter().any(back)
+    }
+
+    /// Whether a key's penalty may be another one at another time.
+    fn has_changing_penalties(&self) -> bool {
+        // Where keys are few, counters share a penalty's state.
+        self.penalties.iter().any(|each| each.len() > 1) || self.counters.len() >= KEYS.len()
     }
 
     /// Runs the sequence on a store and on the model, and asserts that they answer the same.
@@ -175,6 +197,7 @@ impl<S: Store> Run<'_, S> {
             terms: Some(OTHERS),
             cost: 0,
             shadow: false,
+            penalty: None,
         };
         let peeked = with_ask(&[clock], |ask| self.store.peek(&ask)).await;
         peeked.expect("an answer").now.as_micros().into()
@@ -187,6 +210,10 @@ impl<S: Store> Run<'_, S> {
                     Move::By(by) => *by,
                     Move::Windows(share, more) => self.window() * share / 1_000 + more,
                     Move::Retry(more) => (self.retry - self.now + more).max(0),
+                    Move::Pardon(more) => {
+                        let pardon = self.model.next_pardon(self.now).unwrap_or(self.now);
+                        (pardon - self.now + more).max(0)
+                    }
                 };
                 self.drop_what_may_be_gone().await;
                 time.step(by);
@@ -235,6 +262,11 @@ impl<S: Store> Run<'_, S> {
             Step::Reset(parts) => {
                 let charges = self.scenario.charges(parts);
                 self.reset(&charges).await;
+                self.peek(at, &charges, 1).await;
+            }
+            Step::Block(parts, time) => {
+                let charges = self.scenario.charges(parts);
+                self.block(&charges, *time).await;
                 self.peek(at, &charges, 1).await;
             }
             Step::Others(count) => {
@@ -324,12 +356,19 @@ impl<S: Store> Run<'_, S> {
         reset.await.expect("an answer");
     }
 
+    async fn block(&mut self, charges: &[Charge], time: i128) {
+        self.model.block(self.now, charges, time);
+        let blocked = with_ask(charges, |ask| self.store.block(&ask, micros(time)));
+        blocked.await.expect("an answer");
+    }
+
     fn each_terms(&self) -> Vec<Charge> {
         let of = |counter: usize, terms: usize| Part {
             counter,
             terms,
             cost: Cost::Units(1),
             shadow: false,
+            penalty: Some(terms),
         };
         let counters = self.scenario.counters.iter().enumerate();
         counters
@@ -346,7 +385,21 @@ impl<S: Store> Run<'_, S> {
             let bucket = charge.terms.is_some_and(|terms| terms.rule == Rule::Bucket);
             if (bucket && changes || self.scenario.has_back_steps()) && self.model.is_empty(self.now, &charge)
             {
-                self.reset(&[charge]).await;
+                let penalty = None;
+                self.reset(&[Charge { penalty, ..charge }]).await;
+            }
+        }
+        if self.scenario.has_changing_penalties() || self.scenario.has_back_steps() {
+            for (key, policy) in self.model.pardoned(self.now) {
+                let charge = Charge {
+                    key,
+                    policy,
+                    terms: None,
+                    cost: 0,
+                    shadow: false,
+                    penalty: Some(MANUAL),
+                };
+                self.block(&[charge], 0).await;
             }
         }
     }
@@ -358,6 +411,14 @@ impl<S: Store> Run<'_, S> {
         }
     }
 }
+
+const MANUAL: Punishment = Punishment {
+    denials: 0,
+    within: 0,
+    block: 0,
+    factor: 1,
+    longest: 0,
+};
 
 const OTHERS: Terms = Terms {
     rule: Rule::Counter,
@@ -373,13 +434,9 @@ pub(crate) fn with_ask<T>(charges: &[Charge], then: impl FnOnce(Ask<'_>) -> T) -
 
 /// Calls `then` with an ask for each list of charges.
 fn with_asks<T>(lists: &[&[Charge]], then: impl FnOnce(&[Ask<'_>]) -> T) -> T {
-    let names: Vec<Vec<(Key, PolicyName)>> = lists
+    let names: Vec<Vec<Names>> = lists
         .iter()
-        .map(|charges| {
-            let name = |charge: &Charge| PolicyName::new(charge.policy).expect("a name");
-            let names = charges.iter().map(|charge| (Key::from(charge.key), name(charge)));
-            names.collect()
-        })
+        .map(|charges| charges.iter().map(Names::of).collect())
         .collect();
     let charges: Vec<Vec<store::Charge<'_>>> = lists
         .iter()
@@ -392,7 +449,24 @@ fn with_asks<T>(lists: &[&[Charge]], then: impl FnOnce(&[Ask<'_>]) -> T) -> T {
     then(&asks)
 }
 
-fn to_charge<'a>((charge, (key, policy)): (&Charge, &'a (Key, PolicyName))) -> store::Charge<'a> {
+/// What a charge borrows.
+struct Names {
+    key: Key,
+    policy: PolicyName,
+    penalty: Option<Penalty>,
+}
+
+impl Names {
+    fn of(charge: &Charge) -> Self {
+        Self {
+            key: Key::from(charge.key),
+            policy: PolicyName::new(charge.policy).expect("a name"),
+            penalty: charge.penalty.map(|punishment| punishment.penalty()),
+        }
+    }
+}
+
+fn to_charge<'a>((charge, names): (&Charge, &'a Names)) -> store::Charge<'a> {
     let quota = charge
         .terms
         .map_or(tollgate::Quota::unlimited(), |terms| terms.quota());
@@ -401,9 +475,13 @@ fn to_charge<'a>((charge, (key, policy)): (&Charge, &'a (Key, PolicyName))) -> s
     } else {
         Mode::Enforce
     };
-    store::Charge::new(key, policy, quota)
+    let charge = store::Charge::new(&names.key, &names.policy, quota)
         .cost(charge.cost)
-        .mode(mode)
+        .mode(mode);
+    match &names.penalty {
+        Some(penalty) => charge.penalty(penalty),
+        None => charge,
+    }
 }
 
 /// Any kind of counter.
@@ -474,14 +552,21 @@ fn any_cost() -> impl Strategy<Value = Cost> {
 }
 
 fn any_part() -> impl Strategy<Value = Part> {
-    (0usize..12, 0usize..2, any_cost(), prop::bool::weighted(0.2)).prop_map(
-        |(counter, terms, cost, shadow)| Part {
+    let penalty = prop_oneof![1 => Just(None), 3 => (0usize..2).prop_map(Some)];
+    (
+        0usize..12,
+        0usize..2,
+        any_cost(),
+        prop::bool::weighted(0.2),
+        penalty,
+    )
+        .prop_map(|(counter, terms, cost, shadow, penalty)| Part {
             counter,
             terms,
             cost,
             shadow,
-        },
-    )
+            penalty,
+        })
 }
 
 fn any_move(back: bool) -> impl Strategy<Value = Move> {
@@ -493,6 +578,7 @@ fn any_move(back: bool) -> impl Strategy<Value = Move> {
         1 => (select(vec![1_000i128, 2_000, 5_000]), -1i128..=1)
             .prop_map(|(share, more)| Move::Windows(share, more)),
         3 => (-1i128..=1).prop_map(Move::Retry),
+        1 => (-1i128..=1).prop_map(Move::Pardon),
     ];
     let backward = prop_oneof![
         Just(Move::By(-1_000)),
@@ -539,6 +625,7 @@ fn any_step(back: bool) -> impl Strategy<Value = Step> {
         3 => (0usize..4, 0u32..4).prop_map(|(back, times)| Step::GiveBack(back, times)),
         2 => prop::collection::vec(any_amend(), 0..5).prop_map(Step::Settle),
         1 => parts().prop_map(Step::Reset),
+        1 => (parts(), any_block()).prop_map(|(parts, time)| Step::Block(parts, time)),
         1 => (1u32..20).prop_map(Step::Others),
     ]
 }
@@ -549,6 +636,14 @@ pub(crate) fn any_scenario<R: Strategy<Value = Rule>>(
     back: bool,
 ) -> impl Strategy<Value = Scenario> {
     let counters = prop::collection::vec(rule().prop_flat_map(any_terms), 1..4);
-    (counters, prop::collection::vec(any_step(back), 1..60))
-        .prop_map(|(counters, steps)| Scenario { counters, steps })
+    (
+        counters,
+        any_penalties(),
+        prop::collection::vec(any_step(back), 1..60),
+    )
+        .prop_map(|(counters, penalties, steps)| Scenario {
+            counters,
+            penalties,
+            steps,
+        })
 }

@@ -11,12 +11,14 @@ mod bucket;
 mod counter;
 mod fixed;
 mod log;
+mod penalty;
 mod slots;
 
 use self::bucket::Bucket;
 use self::counter::Counter;
 use self::fixed::Fixed;
 pub(crate) use self::log::Log;
+pub(crate) use self::penalty::Offences;
 pub(crate) use self::slots::Slots;
 use crate::quota::{Kind, Layout, MAX_UNITS, Phase, Quota};
 

@@ -13,7 +13,7 @@ use crate::store::{Charge, KnownOutcome, Mode, Outcome, Retry, Stamp};
 ///
 /// The numbers are those of the leading policy. Of an allowed request, that is the policy with the fewest requests
 /// left, then the longest reset; of a denied one, the violated policy with the longest wait, "never" first.
-/// Unlimited and shadow policies never lead.
+/// Unlimited and shadow policies never lead, unless the key of an unlimited one is blocked by hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     verdict: Verdict,
@@ -89,7 +89,7 @@ impl Decision {
             policies: SmallVec::new(),
         };
         for (index, (charge, state)) in charges.iter().zip(&outcome.states).enumerate() {
-            if !charge.quota.is_unlimited() {
+            if !charge.quota.is_unlimited() || state.blocked {
                 let stamp = outcome.stamp_of(index);
                 this.policies
                     .push(PolicyDecision::new(charge, state, stamp, allowed));
@@ -241,5 +241,29 @@ impl Decision {
     #[must_use]
     pub const fn stamp(&self) -> Stamp {
         self.stamp
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::ChargeState;
+    use crate::{Key, Penalty, PolicyName, Quota};
+
+    #[test]
+    fn a_block_of_what_is_unlimited_leads_and_tells_when_it_ends() {
+        let (key, policy) = (Key::from("k"), PolicyName::new("p").expect("a name"));
+        let (minute, penalty) = (Duration::from_secs(60), Penalty::manual());
+        let unlimited = Charge::new(&key, &policy, Quota::unlimited()).penalty(&penalty);
+        let limited = Charge::new(&key, &policy, Quota::per_minute(1));
+        let free = ChargeState::new(0, 1, Retry::Now, Duration::ZERO);
+        let blocked = ChargeState::new(0, 0, Retry::After(minute), Duration::ZERO).blocked(true);
+        let outcome = Outcome::new(0, Stamp::default(), [free, blocked]);
+        let decision = Decision::new(&[limited, unlimited], &outcome, Source::Store);
+        assert_eq!(decision.retry_after(), Some(minute));
+        assert_eq!(decision.policies().len(), 2);
+        let outcome = Outcome::new(1, Stamp::default(), [free, free]);
+        let decision = Decision::new(&[limited, unlimited], &outcome, Source::Store);
+        assert_eq!(decision.policies().len(), 1);
     }
 }

@@ -75,6 +75,10 @@ impl Store for Scripted {
         unreachable!("a settler looks at nothing")
     }
 
+    fn block(&self, _ask: &Ask<'_>, _time: Duration) -> StoreFuture<()> {
+        unreachable!("nothing is blocked here")
+    }
+
     fn reset(&self, _: &Ask<'_>) -> StoreFuture<()> {
         unreachable!("a settler resets nothing")
     }
@@ -130,6 +134,7 @@ fn correction(key: &str, cost: u64, kind: CorrectionKind) -> OwnedCorrection {
             quota: Quota::per_hour(100),
             cost,
             mode: Mode::Enforce,
+            penalty: None,
         },
         kind,
     }

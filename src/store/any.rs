@@ -80,6 +80,10 @@ impl Store for AnyStore {
         self.store().reset(ask)
     }
 
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        self.store().block(ask, time)
+    }
+
     fn deadline(&self) -> Duration {
         self.store().deadline()
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::key::Key;
+use crate::penalty::Penalty;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
 
@@ -75,6 +76,9 @@ pub struct Charge<'a> {
     pub cost: u64,
     /// Whether the charge can stop the ask.
     pub mode: Mode,
+    /// What denials of this charge lead to. Its state is that of the key and the policy's name, under the penalty of the first
+    /// enforced charge of the ask that has one for them. Ignored in shadow mode; unlimited quotas are blocked too, if by hand.
+    pub penalty: Option<&'a Penalty>,
 }
 
 impl<'a> Charge<'a> {
@@ -88,6 +92,7 @@ impl<'a> Charge<'a> {
             quota,
             cost: 1,
             mode: Mode::Enforce,
+            penalty: None,
         }
     }
 
@@ -106,6 +111,14 @@ impl<'a> Charge<'a> {
         self.mode = mode;
         self
     }
+
+    /// Blocks the key after denials, or by hand.
+    #[must_use]
+    #[inline]
+    pub const fn penalty(mut self, penalty: &'a Penalty) -> Self {
+        self.penalty = Some(penalty);
+        self
+    }
 }
 
 /// Whether a charge can stop an ask.
@@ -117,4 +130,24 @@ pub enum Mode {
     Enforce,
     /// Counted if it fits, and reported; never stops the ask.
     Shadow,
+}
+
+/// Whose penalties an ask is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heeds {
+    None,
+    /// Of charges that can stop it.
+    Enforced,
+    All,
+}
+
+impl Heeds {
+    pub(super) fn penalty<'a>(self, charge: &Charge<'a>) -> Option<&'a Penalty> {
+        let heeded = match self {
+            Self::None => false,
+            Self::Enforced => charge.mode == Mode::Enforce,
+            Self::All => true,
+        };
+        charge.penalty.filter(|_| heeded)
+    }
 }

@@ -23,6 +23,14 @@
 //!   counters (of windows that are counted whole, not before their beginning), which matters after a step back.
 //! * Stamps ahead of the clock by more than the slack, the smaller of W and one second, are another clock's: they become
 //!   `now`.
+//! * **Penalties**, for each key and policy name: an ask that is granted less often than it wants, counts the difference for each
+//!   penalty of an enforced charge that would not fit once more, once for each penalty, and not while the key is blocked. A count lasts
+//!   while `now` < its first denial + `within`. The denial that completes it begins a block and ends the count. A block lasts
+//!   `block` × `factor`ⁿ after n others in a row, at most `longest`, and counts as one of the row while `now` < its end + `longest`; of
+//!   blocks that do not grow there is no row. Blocks by hand are of no row, but keep one from ending. `acquire` and `peek` alone look
+//!   at penalties; charges and what is given back pass them by.
+//! * A first denial ahead of the clock by more than the smaller of `within` and one second is another clock's, and its count none. A block
+//!   that ends later than one of its length would that began now is, too: it ends then.
 
 #[cfg(feature = "redis")]
 mod any;
@@ -61,6 +69,8 @@ pub use self::redis::{ConnectError, ConnectErrorKind, Latency, RedisStats, Redis
 ///   Charges on the same counter add up, under the quota of the first. A denied ask changes no answer of any later
 ///   one.
 /// * A shadow charge is counted as often as the ask is granted and it fits.
+/// * While its key is blocked, an enforced charge with a penalty does not fit, whatever its cost. Denials are counted for
+///   the penalties of those enforced charges that had no room themselves. A block that an ask brings about stands in its answer.
 /// * Counters are told apart by key, policy, algorithm with its layout, and window; not by limit, burst or cost.
 /// * Times come from the store's clock alone, in microseconds.
 /// * Dropping a future harms nobody else; whether its own charge happened is then unknown.
@@ -98,8 +108,12 @@ pub trait Store: Send + Sync + 'static {
     /// up to `want`. As nothing is charged, the stamp is the store's time.
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;
 
-    /// Forgets the counters of the ask's charges.
+    /// Forgets the counters of the ask's charges, and what their penalties have counted and blocked.
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()>;
+
+    /// Blocks the keys of the ask's charges that carry a [penalty](Charge::penalty) for `time` from now on, at most 366 days,
+    /// whatever mode and quota they have. No time lifts the block, and forgets denials and repetition.
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()>;
 
     /// How long a limiter or layer that sets no deadline waits for an answer: 100 ms, if not said.
     fn deadline(&self) -> Duration {
@@ -136,6 +150,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
         (**self).reset(ask)
+    }
+
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        (**self).block(ask, time)
     }
 
     fn deadline(&self) -> Duration {

@@ -74,6 +74,8 @@ pub struct ChargeState {
     pub retry: Retry,
     /// The time until the counter has forgotten all that was charged.
     pub reset_after: Duration,
+    /// Whether a penalty's block stops the charge. Then nothing remains, and `retry` is when both block and quota let it.
+    pub blocked: bool,
 }
 
 impl ChargeState {
@@ -86,7 +88,22 @@ impl ChargeState {
             remaining,
             retry,
             reset_after,
+            blocked: false,
         }
+    }
+
+    /// Sets whether a penalty's block stops the charge.
+    #[must_use]
+    pub const fn blocked(mut self, blocked: bool) -> Self {
+        self.blocked = blocked;
+        self
+    }
+
+    /// The same while a block lasts: nothing fits before its end.
+    pub(super) fn blocked_until(mut self, until: u64, now: u64) -> Self {
+        self.remaining = 0;
+        self.retry = self.retry.max(Retry::After(Duration::from_micros(until - now)));
+        self.blocked(true)
     }
 
     /// What is to be told of a counter.

@@ -162,6 +162,14 @@ impl<'a, H: Harness> Case<'a, H> {
         self.answer(rule, self.twin.reset(&ask)).await;
     }
 
+    /// Blocks, with a look before, which tells the twin the time.
+    pub(super) async fn block(&self, rule: &str, charges: &[Charge<'_>], time: Duration) {
+        self.peek(rule, charges).await;
+        let ask = self.patient(&Ask::new(charges));
+        self.answer(rule, self.store.block(&ask, time)).await;
+        self.answer(rule, self.twin.block(&ask, time)).await;
+    }
+
     /// How often asks that are begun together are granted.
     pub(super) async fn at_once(&self, rule: &str, asks: &[Ask<'_>]) -> u32 {
         let mut waiting: Vec<_> = asks
@@ -205,6 +213,7 @@ impl<'a, H: Harness> Case<'a, H> {
         ];
         drop_after(polls, self.store.settle(&corrections)).await;
         drop_after(polls, self.store.reset(ask)).await;
+        drop_after(polls, self.store.block(ask, Duration::ZERO)).await;
     }
 
     /// Panics unless `holds`.
@@ -269,6 +278,7 @@ impl<'a, H: Harness> Case<'a, H> {
         retry
             && near(answer.reset_after, expected.reset_after)
             && answer.charged == expected.charged
+            && answer.blocked == expected.blocked
             && answer.remaining.abs_diff(expected.remaining) <= self.refilled()
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
@@ -52,6 +53,10 @@ impl Store for Recorder {
 
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
         self.memory.reset(ask)
+    }
+
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        self.memory.block(ask, time)
     }
 }
 

@@ -172,6 +172,10 @@ impl Store for Broken {
     fn reset(&self, _ask: &Ask<'_>) -> StoreFuture<()> {
         StoreFuture::waiting(pending())
     }
+
+    fn block(&self, _ask: &Ask<'_>, _time: Duration) -> StoreFuture<()> {
+        StoreFuture::waiting(pending())
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use proptest::test_runner::Config;
 
 use crate::embedded::{Embedded, at_once};
 use crate::model::{Rule, Terms};
-use crate::steps::{Move, Part, Scenario, Step, any_rule, any_scenario};
+use crate::steps::{Move, Part, Scenario, Step, any_offences, any_rule, any_scenario};
 
 /// Sequences per property, unless `PROPTEST_CASES` says how many.
 pub(crate) fn cases(cases: u32) -> Config {
@@ -54,6 +54,16 @@ proptest! {
     fn c12_logs_agree(scenario in any_scenario(|| Just(Rule::Log), true)) {
         compare(&scenario);
     }
+
+    #[test]
+    fn c12_penalties_agree(scenario in any_offences(vec![Rule::Log, Rule::Bucket], false)) {
+        compare(&scenario);
+    }
+
+    #[test]
+    fn c10_c12_penalties_agree_when_the_clock_steps_back(scenario in any_offences(vec![Rule::Log, Rule::Bucket], true)) {
+        compare(&scenario);
+    }
 }
 
 /// Stamps ahead that need more slots than are kept: the newest two become one.
@@ -83,6 +93,7 @@ fn c12_slots_agree_where_the_newest_become_one() {
         }));
         compare(&Scenario {
             counters: vec![vec![Terms::new(Rule::Slots(2), 100, window)]],
+            penalties: Vec::new(),
             steps,
         });
     }

@@ -183,7 +183,9 @@ impl Faulty {
                     Fault::EnforcesShadows => Mode::Enforce,
                     _ => charge.mode,
                 };
-                Charge::new(key, policy, charge.quota).cost(cost).mode(mode)
+                let mut changed = Charge::new(key, policy, charge.quota).cost(cost).mode(mode);
+                changed.penalty = charge.penalty;
+                changed
             })
             .collect();
         let mut changed = Ask::new(&charges).want(ask.want).hold(ask.hold);
@@ -267,6 +269,10 @@ impl Store for Faulty {
             Fault::ResetsNothing => StoreFuture::ready(Ok(())),
             _ => self.charges(ask, Store::reset),
         }
+    }
+
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        self.charges(ask, |store, ask| store.block(ask, time))
     }
 }
 

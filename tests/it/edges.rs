@@ -223,6 +223,10 @@ impl Store for Odd {
     fn reset(&self, _ask: &Ask<'_>) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
+
+    fn block(&self, _ask: &Ask<'_>, _time: Duration) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
 }
 
 #[tokio::test]

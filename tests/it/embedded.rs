@@ -91,6 +91,7 @@ pub(crate) fn unit(key: &'static str, terms: Terms) -> Charge {
         terms: Some(terms),
         cost: 1,
         shadow: false,
+        penalty: None,
     }
 }
 

@@ -9,5 +9,6 @@ mod embedded;
 mod memory;
 #[path = "../model/mod.rs"]
 mod model;
+mod penalties;
 #[path = "../steps.rs"]
 mod steps;

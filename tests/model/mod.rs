@@ -5,6 +5,7 @@
 //! fits is the first at which it is low enough, found by search. Stores are compared with this step for step.
 
 mod counter;
+mod penalty;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,6 +14,8 @@ use tollgate::store::{ChargeState, Outcome, Retry, Stamp};
 use tollgate::{MAX_LOG_UNITS, Quota, Rate};
 
 use self::counter::Counter;
+pub(crate) use self::penalty::Punishment;
+use self::penalty::Record;
 
 /// Times and products stay below this, so that a script whose only number is a double computes the same.
 const EXACT: i128 = 1 << 53;
@@ -84,6 +87,7 @@ pub(crate) struct Charge {
     pub(crate) terms: Option<Terms>,
     pub(crate) cost: u64,
     pub(crate) shadow: bool,
+    pub(crate) penalty: Option<Punishment>,
 }
 
 type Identity = (&'static str, &'static str, Rule, i128);
@@ -93,12 +97,22 @@ impl Charge {
         self.terms
             .map(|terms| (self.key, self.policy, terms.rule, terms.window))
     }
+
+    /// Whose penalty can stop it.
+    fn judged(&self) -> Option<(Offender, Punishment)> {
+        let penalty = self.penalty.filter(|_| !self.shadow)?;
+        Some(((self.key, self.policy), penalty))
+    }
 }
 
-/// All counters.
+/// Penalties are kept for each key and policy.
+type Offender = (&'static str, &'static str);
+
+/// All counters, and what penalties are kept for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     counters: HashMap<Identity, Counter>,
+    records: HashMap<Offender, Record>,
 }
 
 /// The counters of one ask, each with the terms of its first charge and the sum of its enforced costs.
@@ -143,6 +157,77 @@ impl Model {
         parts
     }
 
+    /// The penalties of an ask, each that of the first charge, with their records repaired.
+    fn judge(&mut self, now: i128, charges: &[Charge]) -> Vec<(Offender, Punishment)> {
+        let mut judged: Vec<(Offender, Punishment)> = Vec::new();
+        for (offender, punishment) in charges.iter().filter_map(Charge::judged) {
+            if judged.iter().all(|(other, _)| *other != offender) {
+                judged.push((offender, punishment));
+                if let Some(record) = self.records.get_mut(&offender) {
+                    record.repair(&punishment, now);
+                }
+            }
+        }
+        judged
+    }
+
+    fn blocked_until(&self, offender: &Offender, now: i128) -> Option<i128> {
+        self.records.get(offender)?.blocked_until(now)
+    }
+
+    fn is_blocked(&self, judged: &[(Offender, Punishment)], now: i128) -> bool {
+        let mut judged = judged.iter();
+        judged.any(|(offender, _)| self.blocked_until(offender, now).is_some())
+    }
+
+    /// Counts what was denied for the penalties of charges that do not fit one time more.
+    fn deny(&mut self, now: i128, charges: &[Charge], parts: &Parts, granted: u32, denied: u32) {
+        for (offender, punishment) in self.judge(now, charges) {
+            let stops = |charge: &&Charge| {
+                let of_this = charge.judged().is_some_and(|(other, _)| other == offender);
+                of_this
+                    && parts.get(charge).is_some_and(|(identity, terms, cost)| {
+                        fits(self.free(identity, terms, now), terms, *cost, granted + 1) <= granted
+                    })
+            };
+            if charges.iter().find(stops).is_some() {
+                let record = self.records.entry(offender).or_default();
+                record.deny(&punishment, now, denied.into());
+            }
+        }
+    }
+
+    /// Blocks the keys of all charges with a penalty, or forgets what they did.
+    pub(crate) fn block(&mut self, now: i128, charges: &[Charge], time: i128) {
+        let mut blocked = Vec::new();
+        for charge in charges {
+            let offender = (charge.key, charge.policy);
+            let Some(punishment) = charge.penalty.filter(|_| !blocked.contains(&offender)) else {
+                continue;
+            };
+            blocked.push(offender);
+            if time == 0 {
+                self.records.remove(&offender);
+            } else {
+                let record = self.records.entry(offender).or_default();
+                record.repair(&punishment, now);
+                record.block(&punishment, now, time);
+            }
+        }
+    }
+
+    /// The next time at which a record means nothing more.
+    pub(crate) fn next_pardon(&self, now: i128) -> Option<i128> {
+        let pardons = self.records.values().map(|record| record.over);
+        pardons.filter(|over| *over > now).min()
+    }
+
+    /// Of whom nothing is known any more, under the penalty that was written last.
+    pub(crate) fn pardoned(&self, now: i128) -> Vec<(&'static str, &'static str)> {
+        let records = self.records.iter().filter(|(_, record)| record.over <= now);
+        records.map(|(offender, _)| *offender).collect()
+    }
+
     fn free(&self, identity: &Identity, terms: &Terms, now: i128) -> i128 {
         (terms.limit - self.counters[identity].used(terms, now)).max(0)
     }
@@ -183,7 +268,14 @@ impl Model {
 
     pub(crate) fn acquire(&mut self, now: i128, charges: &[Charge], want: u32, hold: Duration) -> Outcome {
         let parts = self.repaired(now, charges);
-        let granted = self.granted(&parts, charges, now, want);
+        let judged = self.judge(now, charges);
+        let granted = match self.is_blocked(&judged, now) {
+            true => 0,
+            false => self.granted(&parts, charges, now, want),
+        };
+        if granted < want {
+            self.deny(now, charges, &parts, granted, want - granted);
+        }
         let stamp = self.stamp(&parts, now, hold);
         let mut charged = vec![granted; charges.len()];
         let mut units = vec![0; parts.0.len()];
@@ -202,7 +294,8 @@ impl Model {
             }
         }
         self.add(&parts, now, stamp, &units);
-        self.outcome(&parts, charges, granted, &charged, now, stamp)
+        let outcome = self.outcome(&parts, charges, granted, &charged, now, stamp);
+        self.with_blocks(outcome, charges, now)
     }
 
     pub(crate) fn charge(&mut self, now: i128, charges: &[Charge], hold: Duration) -> Outcome {
@@ -220,8 +313,27 @@ impl Model {
 
     pub(crate) fn peek(&mut self, now: i128, charges: &[Charge], want: u32) -> Outcome {
         let parts = self.repaired(now, charges);
-        let granted = self.granted(&parts, charges, now, want);
-        self.outcome(&parts, charges, granted, &vec![0; charges.len()], now, now)
+        let judged = self.judge(now, charges);
+        let granted = match self.is_blocked(&judged, now) {
+            true => 0,
+            false => self.granted(&parts, charges, now, want),
+        };
+        let outcome = self.outcome(&parts, charges, granted, &vec![0; charges.len()], now, now);
+        self.with_blocks(outcome, charges, now)
+    }
+
+    /// While a key is blocked, nothing is left, and nothing fits before the block's end.
+    fn with_blocks(&self, mut outcome: Outcome, charges: &[Charge], now: i128) -> Outcome {
+        for (charge, state) in charges.iter().zip(&mut outcome.states) {
+            let offender = charge.judged().map(|(offender, _)| offender);
+            if let Some(until) = offender.and_then(|offender| self.blocked_until(&offender, now)) {
+                let end = Retry::After(micros(until - now));
+                state.retry = if state.retry < end { end } else { state.retry };
+                state.remaining = 0;
+                state.blocked = true;
+            }
+        }
+        outcome
     }
 
     pub(crate) fn give_back(&mut self, now: i128, charges: &[Charge], times: u32, stamp: i128) {
@@ -242,6 +354,9 @@ impl Model {
         for charge in charges {
             if let Some(identity) = charge.identity() {
                 self.counters.remove(&identity);
+            }
+            if charge.penalty.is_some() {
+                self.records.remove(&(charge.key, charge.policy));
             }
         }
     }

@@ -9,7 +9,7 @@ use tollgate::testing::Harness;
 use crate::conformance::ByHand;
 use crate::model::Rule;
 use crate::server::{Server, Version};
-use crate::steps::{Time, any_rule, any_scenario};
+use crate::steps::{Scenario, Time, any_offences, any_rule, any_scenario};
 
 impl Time for ByHand {
     fn step(&self, by: i128) {
@@ -23,7 +23,7 @@ impl Time for ByHand {
     }
 }
 
-async fn compare<R: Strategy<Value = Rule>>(version: Version, rule: impl Fn() -> R, back: bool, cases: u32) {
+async fn compare(version: Version, scenarios: impl Strategy<Value = Scenario>, cases: u32) {
     let server = Server::start(version).await;
     let harness = ByHand::new(&server).await;
     let config = Config {
@@ -33,7 +33,7 @@ async fn compare<R: Strategy<Value = Rule>>(version: Version, rule: impl Fn() ->
     };
     tokio::task::block_in_place(|| {
         TestRunner::new(config)
-            .run(&any_scenario(rule, back), |scenario| {
+            .run(&scenarios, |scenario| {
                 Handle::current().block_on(async {
                     let store = harness.store().await;
                     scenario.compare(&store, &harness).await;
@@ -47,7 +47,7 @@ async fn compare<R: Strategy<Value = Rule>>(version: Version, rule: impl Fn() ->
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c12_scripts_agree_with_the_model() {
     for version in Version::all() {
-        compare(version, any_rule, false, 150).await;
+        compare(version, any_scenario(any_rule, false), 150).await;
     }
 }
 
@@ -64,5 +64,18 @@ async fn c10_c12_scripts_agree_with_the_model_when_the_clock_steps_back() {
             Rule::Bucket,
         ])
     };
-    compare(Version::V7, rule, true, 150).await;
+    compare(Version::V7, any_scenario(rule, true), 150).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c12_penalties_agree_with_the_model() {
+    for version in Version::all() {
+        compare(version, any_offences(vec![Rule::Log, Rule::Bucket], false), 150).await;
+    }
+    compare(
+        Version::V7,
+        any_offences(vec![Rule::Fixed(0), Rule::Bucket], true),
+        150,
+    )
+    .await;
 }

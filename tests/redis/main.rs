@@ -16,6 +16,7 @@ mod lua;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 #[path = "../model/mod.rs"]
 mod model;
+mod penalties;
 mod poison;
 mod processes;
 mod proxy;

@@ -1,15 +1,19 @@
 //! One ask, decided under the locks of its counters.
 
+mod judge;
+
 use std::sync::MutexGuard;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use self::judge::Judged;
 use super::Shared;
 use super::entry::Identity;
 use super::shard::{Place, Shard};
 use crate::algorithm::{Before, MAX_SLACK, Terms};
 use crate::clock::micros;
+use crate::store::ask::Heeds;
 use crate::store::{Ask, Charge, ChargeState, Mode, Outcome, Retry, Stamp};
 
 /// Buckets that an ask with a new key looks at for expired entries, where the key would make the table grow.
@@ -24,6 +28,10 @@ pub(super) struct Decide<'a> {
     counters: SmallVec<[Counter<'a>; 1]>,
     /// The counter of each charge; none if its quota is unlimited.
     charges: SmallVec<[(Charge<'a>, Option<usize>); 1]>,
+    judged: Vec<Judged<'a>>,
+    heeds: Heeds,
+    /// Whether a penalty's state was written.
+    recorded: bool,
 }
 
 /// A counter of an ask.
@@ -40,23 +48,35 @@ struct Counter<'a> {
     units: u64,
 }
 
+impl Counter<'_> {
+    /// How often the enforced charges of the ask fit, up to `want`.
+    fn fits(&self, want: u32) -> u32 {
+        fits(self.before.free, &self.terms, self.enforced, want)
+    }
+}
+
 impl<'a> Decide<'a> {
-    pub(super) fn new(shared: &'a Shared, ask: &Ask<'a>) -> Self {
+    pub(super) fn new(shared: &'a Shared, ask: &Ask<'a>, heeds: Heeds) -> Self {
         let mut this = Self {
             shared,
             locks: SmallVec::new(),
             now: 0,
             counters: SmallVec::new(),
             charges: SmallVec::new(),
+            judged: Vec::new(),
+            heeds,
+            recorded: false,
         };
         for charge in ask.charges {
             let counter = Terms::of(&charge.quota, charge.key.as_bytes())
                 .map(|terms| this.counter(Identity::new(charge, &terms), terms));
             this.charges.push((*charge, counter));
+            this.judge(charge);
         }
         this.lock();
         this.now = shared.clock.now();
         this.place();
+        this.read_offences();
         for (charge, counter) in &this.charges {
             if let (Some(counter), Mode::Enforce) = (counter, charge.mode) {
                 let enforced = &mut this.counters[*counter].enforced;
@@ -89,23 +109,26 @@ impl<'a> Decide<'a> {
 
     /// Locks the shards of all counters, in their order, so that no two asks wait for each other.
     fn lock(&mut self) {
-        let mut shards: SmallVec<[usize; 4]> = self
-            .counters
-            .iter()
-            .map(|counter| self.shared.shard_of(counter.hash))
+        let counters = self.counters.iter().map(|counter| counter.hash);
+        let mut shards: SmallVec<[usize; 4]> = counters
+            .chain(self.judged.iter().map(|judged| judged.hash))
+            .map(|hash| self.shared.shard_of(hash))
             .collect();
         shards.sort_unstable();
         shards.dedup();
         for shard in shards {
             self.locks.push((shard, self.shared.shards[shard].lock()));
         }
+        let lock_of = |hash| {
+            let shard = self.shared.shard_of(hash);
+            let mut locks = self.locks.iter();
+            locks.position(|(locked, _)| *locked == shard).unwrap_or(0)
+        };
         for counter in &mut self.counters {
-            let shard = self.shared.shard_of(counter.hash);
-            counter.lock = self
-                .locks
-                .iter()
-                .position(|(locked, _)| *locked == shard)
-                .unwrap_or(0);
+            counter.lock = lock_of(counter.hash);
+        }
+        for judged in &mut self.judged {
+            judged.lock = lock_of(judged.hash);
         }
     }
 
@@ -181,15 +204,15 @@ impl<'a> Decide<'a> {
 
     /// How often the ask fits, up to `want`.
     fn grants(&self, want: u32) -> u32 {
+        if self.is_blocked() {
+            return 0;
+        }
         let enforced = self
             .charges
             .iter()
             .filter(|(charge, _)| charge.mode == Mode::Enforce)
             .filter_map(|(_, counter)| Some(&self.counters[(*counter)?]));
-        enforced
-            .map(|counter| fits(counter.before.free, &counter.terms, counter.enforced, want))
-            .min()
-            .unwrap_or(want)
+        enforced.map(|counter| counter.fits(want)).min().unwrap_or(want)
     }
 
     /// The time that stamps this ask's charges: not before any entry of its counters, and no further ahead than
@@ -204,6 +227,9 @@ impl<'a> Decide<'a> {
 
     pub(super) fn acquire(mut self, ask: &Ask<'_>) -> (Outcome, bool) {
         let granted = self.grants(ask.want);
+        if granted < ask.want {
+            self.count_denials(granted, ask.want);
+        }
         for counter in &mut self.counters {
             counter.units = counter.enforced.saturating_mul(u64::from(granted));
         }
@@ -269,10 +295,11 @@ impl<'a> Decide<'a> {
                 shard.remove(bucket, &self.shared.budget);
             }
         }
+        self.forget_offences();
         self.discard_new();
     }
 
-    /// Charges the counters and describes them. True if one of them is new.
+    /// Charges the counters and describes them. True if something new may be kept.
     fn conclude(mut self, granted: u32, stamp: u64, charged: &[u32]) -> (Outcome, bool) {
         for counter in &mut self.counters {
             if let Some(entry) = counter.place.entry(&mut self.locks[counter.lock].1) {
@@ -290,6 +317,14 @@ impl<'a> Decide<'a> {
     }
 
     fn describe(&mut self, index: usize, charged: u32) -> ChargeState {
+        let state = self.describe_counter(index, charged);
+        match self.block_of(&self.charges[index].0) {
+            Some(until) => state.blocked_until(until, self.now),
+            None => state,
+        }
+    }
+
+    fn describe_counter(&mut self, index: usize, charged: u32) -> ChargeState {
         let (charge, counter) = self.charges[index];
         let Some(counter) = counter else {
             return ChargeState::new(charged, u64::MAX, Retry::Now, Duration::ZERO);
@@ -317,9 +352,10 @@ impl<'a> Decide<'a> {
         }
     }
 
-    /// Puts new counters that were charged into the table, and returns the room that others had taken.
+    /// Puts new counters that were charged into the table, and returns the room that others had taken. True if something
+    /// new may be kept.
     fn keep(mut self) -> bool {
-        let mut inserted = false;
+        let mut inserted = self.recorded;
         for counter in self.counters.drain(..) {
             let Place::New(entry) = counter.place else {
                 continue;

@@ -6,12 +6,13 @@ use smallvec::SmallVec;
 
 use super::budget::Budget;
 use super::held::Held;
+use super::table::Kept;
 use crate::algorithm::{After, Before, Terms};
 use crate::policy::PolicyName;
 use crate::quota::Layout;
 use crate::store::Charge;
 
-const INLINE_KEY: usize = 32;
+pub(super) const INLINE_KEY: usize = 32;
 
 /// What identifies a counter. `key` is `None` for the counter that keys without room share.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +190,7 @@ impl Entry {
     /// A time of expiry that lies too far ahead was written under another clock, and the next check repairs the
     /// state. (Two slots, with stamps ahead and a step back, can hold for five windows.) A bucket may take longer
     /// to fill.
-    pub(super) fn repair_expiry(&mut self, now: u64) {
+    fn repair_expiry(&mut self, now: u64) {
         if self.layout == Layout::Bucket {
             self.date_back_bucket(now);
         } else {
@@ -202,5 +203,16 @@ impl Entry {
     fn date_back_bucket(&mut self, now: u64) {
         let back = self.held.date_back_bucket(self.window, now);
         self.expires_at = self.expires_at.saturating_sub(back);
+    }
+}
+
+impl Kept for Entry {
+    fn hash(&self, seed: &impl BuildHasher) -> u64 {
+        self.identity().hash(seed)
+    }
+
+    fn is_over(&mut self, now: u64) -> bool {
+        self.repair_expiry(now);
+        self.expires_at <= now
     }
 }

@@ -6,11 +6,11 @@ use super::entry::Identity;
 use crate::algorithm::Terms;
 use crate::store::{Charge, ChargeState, Mode, Stamp};
 
-/// One grant of an enforced charge on a counter that exists: the ordinary request. `None` for any other, to be
+/// One grant of an enforced charge without a penalty on a counter that exists: the ordinary request. `None` for any other, to be
 /// decided in general; this is the same with one counter, for speed.
 #[inline]
 pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<KnownOutcome> {
-    if charge.mode != Mode::Enforce {
+    if charge.mode != Mode::Enforce || charge.penalty.is_some() {
         return None;
     }
     let terms = Terms::of(&charge.quota, charge.key.as_bytes())?;

@@ -5,12 +5,15 @@ mod decide;
 mod entry;
 mod held;
 mod known;
+mod penalties;
 mod seed;
 mod shard;
 mod sweeper;
+mod table;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use foldhash::quality::SeedableRandomState;
 
@@ -18,10 +21,12 @@ use self::budget::Budget;
 use self::decide::Decide;
 pub(crate) use self::known::KnownOutcome;
 use self::known::acquire_known;
+use self::penalties::block;
 use self::shard::Shard;
 use self::sweeper::Sweeper;
-use super::{Ask, Charge, Correction, Outcome, Stamp, Store, StoreFuture};
-use crate::clock::Clock;
+use super::ask::Heeds;
+use super::{Ask, Charge, Correction, Outcome, Stamp, Store, StoreError, StoreErrorKind, StoreFuture};
+use crate::clock::{Clock, micros};
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
 const DEFAULT_MAX_BYTES: usize = 512 << 20;
@@ -37,7 +42,8 @@ const KEYS_PER_SHARD: usize = 4_096;
 /// that moves with new keys and by a thread that walks the table once a second, so no request pays for a sweep
 /// and an idle store shrinks. At the cap, keys without a counter share one per shard, policy and window:
 /// stricter for them, never looser (token buckets count in a sliding window there), and known keys keep what they
-/// have. The first time is logged, each time is counted ([`MemoryStats::overflowed`]).
+/// have. The first time is logged, each time is counted ([`MemoryStats::overflowed`]). What a [penalty](crate::Penalty) has
+/// counted and blocked takes a key, too; at the cap, no penalty is counted for keys that have no count yet.
 ///
 /// ```
 /// use tollgate::{Limiter, MemoryStore, Quota};
@@ -88,11 +94,11 @@ impl Lock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Keys with a counter of their own.
+    /// Keys with a counter of their own, and those that a penalty counts.
     pub keys: usize,
     /// Bytes taken for them.
     pub bytes: usize,
-    /// How often a key had to share a counter, or a log to shrink, for want of room.
+    /// How often a key had to share a counter, a log to shrink, or a denial to go without a penalty, for want of room.
     pub overflowed: u64,
 }
 
@@ -128,8 +134,8 @@ impl MemoryStore {
         acquire_known(&self.shared, charge)
     }
 
-    fn decide<'a>(&'a self, ask: &Ask<'a>) -> Decide<'a> {
-        Decide::new(&self.shared, ask)
+    fn decide<'a>(&'a self, ask: &Ask<'a>, heeds: Heeds) -> Decide<'a> {
+        Decide::new(&self.shared, ask, heeds)
     }
 
     fn start_sweeper(&self) {
@@ -139,7 +145,7 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
-        let (outcome, inserted) = self.decide(ask).acquire(ask);
+        let (outcome, inserted) = self.decide(ask, Heeds::Enforced).acquire(ask);
         if inserted {
             self.start_sweeper();
         }
@@ -147,12 +153,12 @@ impl Store for MemoryStore {
     }
 
     fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {
-        self.decide(ask).give_back(times, stamp);
+        self.decide(ask, Heeds::None).give_back(times, stamp);
         StoreFuture::ready(Ok(()))
     }
 
     fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
-        let (outcome, inserted) = self.decide(ask).charge(ask);
+        let (outcome, inserted) = self.decide(ask, Heeds::None).charge(ask);
         if inserted {
             self.start_sweeper();
         }
@@ -168,12 +174,21 @@ impl Store for MemoryStore {
     }
 
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
-        StoreFuture::ready(Ok(self.decide(ask).peek(ask)))
+        StoreFuture::ready(Ok(self.decide(ask, Heeds::Enforced).peek(ask)))
     }
 
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
-        self.decide(ask).reset();
+        self.decide(ask, Heeds::All).reset();
         StoreFuture::ready(Ok(()))
+    }
+
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        if block(&self.shared, ask, micros(time)) {
+            self.start_sweeper();
+            StoreFuture::ready(Ok(()))
+        } else {
+            StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Overloaded)))
+        }
     }
 }
 

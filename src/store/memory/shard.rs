@@ -2,22 +2,22 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::HashTable;
-
 use super::budget::Budget;
 use super::entry::{Entry, Identity};
+use super::penalties::Penalties;
+use super::table::Table;
 use crate::algorithm::Terms;
 
 /// Counters that keys without room may share, per shard: one for each policy and window. They are not counted
 /// against the cap in keys, so that there is one when it is reached.
 const MAX_SHARED: usize = 32;
 
-/// A hash table with a hand that walks its buckets to drop expired entries, a few at a time.
+/// Counters, and what is kept for penalties.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    table: HashTable<Entry>,
-    hand: usize,
+    counters: Table<Entry>,
     shared: usize,
+    pub(super) penalties: Penalties,
 }
 
 /// Where the counter of a charge is, or will be once it is charged.
@@ -44,27 +44,23 @@ impl Place {
 impl Shard {
     #[inline]
     pub(super) fn find(&self, hash: u64, identity: &Identity<'_>) -> Option<usize> {
-        self.table
-            .find_bucket_index(hash, |entry| entry.identity().same_counter(identity))
+        self.counters
+            .find(hash, |entry| entry.identity().same_counter(identity))
     }
 
     #[inline]
     pub(super) fn find_mut(&mut self, hash: u64, identity: &Identity<'_>) -> Option<&mut Entry> {
-        self.table
+        self.counters
             .find_mut(hash, |entry| entry.identity().same_counter(identity))
     }
 
     pub(super) fn entry(&self, bucket: usize) -> &Entry {
-        self.table
-            .get_bucket(bucket)
-            .expect("a bucket found under this lock")
+        self.counters.entry(bucket)
     }
 
     #[inline]
     pub(super) fn entry_mut(&mut self, bucket: usize) -> &mut Entry {
-        self.table
-            .get_bucket_mut(bucket)
-            .expect("a bucket found under this lock")
+        self.counters.entry_mut(bucket)
     }
 
     /// Room for a counter that is not in the table. At the cap, new keys share a counter; while that one is in
@@ -107,17 +103,14 @@ impl Shard {
     /// Puts a charged counter into the table.
     pub(super) fn insert(&mut self, hash: u64, entry: Entry, seed: &impl BuildHasher) {
         self.shared += usize::from(entry.is_shared());
-        self.table
-            .insert_unique(hash, entry, |entry| entry.identity().hash(seed));
+        self.counters.insert(hash, entry, seed);
     }
 
     pub(super) fn remove(&mut self, bucket: usize, budget: &Budget) {
-        let Ok(occupied) = self.table.get_bucket_entry(bucket) else {
-            return;
-        };
-        let (entry, _) = occupied.remove();
-        self.shared -= usize::from(entry.is_shared());
-        Self::discard(&entry, budget);
+        if let Some(entry) = self.counters.remove(bucket) {
+            self.shared -= usize::from(entry.is_shared());
+            Self::discard(&entry, budget);
+        }
     }
 
     /// Returns what a counter took.
@@ -129,42 +122,17 @@ impl Shard {
         }
     }
 
-    /// Looks at the next `count` buckets and drops what has expired. True when the hand has come round.
+    /// See [`Table::sweep`].
     pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget, seed: &impl BuildHasher) -> bool {
-        if self.table.is_empty() {
-            self.hand = 0;
-            self.shrink(seed);
-            return true;
-        }
-        for _ in 0..count {
-            if self.hand >= self.table.num_buckets() {
-                self.hand = 0;
-                self.shrink(seed);
-                return true;
-            }
-            let bucket = self.hand;
-            self.hand += 1;
-            if let Some(entry) = self.table.get_bucket_mut(bucket) {
-                entry.repair_expiry(now);
-                if entry.expires_at() <= now {
-                    self.remove(bucket, budget);
-                }
-            }
-        }
-        false
-    }
-
-    /// Returns a table's memory once most of it lies empty.
-    fn shrink(&mut self, seed: &impl BuildHasher) {
-        if self.table.capacity() > 8 && self.table.len() * 8 < self.table.capacity() {
-            let target = self.table.len() * 2;
-            self.table.shrink_to(target, |entry| entry.identity().hash(seed));
-        }
+        self.counters.sweep(now, count, seed, |entry| {
+            self.shared -= usize::from(entry.is_shared());
+            Self::discard(&entry, budget);
+        })
     }
 
     /// Whether one more counter makes the table grow.
     pub(super) fn is_full(&self) -> bool {
-        self.table.len() == self.table.capacity()
+        self.counters.is_full()
     }
 }
 
@@ -193,7 +161,7 @@ mod tests {
             entry.after(&terms, now, (now, 1), 1, &budget);
             shard.insert(identity.hash(&seed), *entry, &seed);
         }
-        let capacity = shard.table.capacity();
+        let capacity = shard.counters.capacity();
         assert!(capacity >= 5_000);
         // Requests have moved the hand to the middle of the table.
         assert!(!shard.sweep(now, capacity / 2, &budget, &seed));
@@ -201,6 +169,10 @@ mod tests {
             while !shard.sweep(now + 1_000_000, 64, &budget, &seed) {}
         }
         assert_eq!((budget.keys(), budget.bytes()), (0, 0));
-        assert!(shard.table.capacity() < 64, "{} are left", shard.table.capacity());
+        assert!(
+            shard.counters.capacity() < 64,
+            "{} are left",
+            shard.counters.capacity()
+        );
     }
 }

@@ -56,6 +56,14 @@ fn run(store: &Weak<Shared>) {
                     shard.sweep(store.clock.now(), STEP, &store.budget, &store.seed)
                 };
             }
+            swept = false;
+            while !swept {
+                swept = {
+                    let mut shard = shard.lock();
+                    let penalties = &mut shard.penalties;
+                    penalties.sweep(store.clock.now(), STEP, &store.budget, &store.seed)
+                };
+            }
         }
         pause = PERIOD.max(start.elapsed() * 20);
     }

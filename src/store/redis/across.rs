@@ -29,7 +29,7 @@ pub(super) struct Part {
 
 impl Order {
     pub(super) fn spans_slots(&self) -> bool {
-        let mut slots = self.counters().map(|counter| slot(&counter.key));
+        let mut slots = self.keys().map(|key| slot(key));
         let first = slots.next();
         slots.any(|slot| Some(slot) != first)
     }
@@ -38,8 +38,8 @@ impl Order {
     pub(super) fn parts(&self) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         for (index, charge) in self.charges.iter().enumerate() {
-            let Some(counter) = &charge.counter else { continue };
-            let slot = slot(&counter.key);
+            let Some(key) = charge.key() else { continue };
+            let slot = slot(key);
             let at = parts
                 .iter()
                 .position(|part| part.slot == slot)
@@ -74,6 +74,9 @@ impl Charged {
                 let times = state.charged.saturating_sub(granted);
                 beyond.push(times);
                 state.charged -= times;
+                if state.blocked {
+                    continue;
+                }
                 state.remaining += charge.cost * u64::from(times);
                 if times > 0 && charge.cost <= state.remaining {
                     state.retry = Retry::Now;
@@ -187,21 +190,36 @@ impl Dispatch {
         }
     }
 
-    /// Resets what each slot has, all of it or one by one, whether the others fail or not.
     pub(super) async fn reset(&self, ask: Wanted) -> Result<(), StoreError> {
-        if ask.order.counters().next().is_none() {
+        self.change(ask, Change::Reset).await
+    }
+
+    pub(super) async fn block(&self, ask: Wanted, time: u64) -> Result<(), StoreError> {
+        self.change(ask, Change::Block(time)).await
+    }
+
+    async fn change_one(&self, ask: &Wanted, change: Change) -> Result<(), StoreError> {
+        match change {
+            Change::Reset => self.reset_in_one(ask).await,
+            Change::Block(time) => self.block_in_one(ask, time).await,
+        }
+    }
+
+    /// Changes what each slot has, all of it or one by one, whether the others fail or not.
+    async fn change(&self, ask: Wanted, change: Change) -> Result<(), StoreError> {
+        if ask.order.is_uncounted() {
             return Ok(());
         }
         if !self.takes_apart(&ask.order) {
-            match self.reset_in_one(&ask).await {
+            match self.change_one(&ask, change).await {
                 Err(error) if self.must_take_apart(&ask.order, &error) => {}
                 result => return result,
             }
         }
         let mut result = Ok(());
         for part in ask.order.parts() {
-            let reset = self.reset_in_one(&part.wanted(&ask, ask.want)).await;
-            result = result.and(reset);
+            let changed = self.change_one(&part.wanted(&ask, ask.want), change).await;
+            result = result.and(changed);
         }
         result
     }
@@ -212,6 +230,13 @@ impl Dispatch {
 enum Act {
     Charge,
     Peek,
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Reset,
+    /// For so many microseconds.
+    Block(u64),
 }
 
 /// The answer to a whole order, put together.

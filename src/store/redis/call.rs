@@ -8,13 +8,16 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::clock::ServerClock;
-use super::order::{Amend, Amendment, Order, OrderCharge, OrderCounter, Wanted};
+use super::key::CounterKey;
+use super::order::{Amend, Amendment, Order, OrderCharge, OrderCounter, OrderPenalty, Wanted};
 use super::queue::Merged;
 use super::script::{By, Script, Scripts};
 use crate::algorithm::{MAX_TIME, Terms};
 use crate::key::Key;
+use crate::penalty::Penalty;
 use crate::policy::PolicyName;
 use crate::quota::{Layout, Quota, Rate};
+use crate::store::ask::Heeds;
 use crate::store::{Ask, Charge, Mode, Stamp};
 
 /// Plain asks with deadlines as close as this share a group, and the earlier of their deadlines.
@@ -69,9 +72,9 @@ impl AcquireCall {
         let mut numbers: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
         for &index in &others {
             order.push(index);
-            for counter in asks[usize::from(index)].ask.order.counters() {
-                numbers.entry(&counter.key).or_insert_with(|| {
-                    keys.push(&counter.key);
+            for key in asks[usize::from(index)].ask.order.keys() {
+                numbers.entry(key).or_insert_with(|| {
+                    keys.push(key);
                     keys.len()
                 });
             }
@@ -84,7 +87,7 @@ impl AcquireCall {
         command.arg(others.len());
         for &index in &others {
             let ask = &asks[usize::from(index)].ask;
-            write_ask(&mut command, ask, clock, |counter| numbers[&*counter.key]);
+            write_ask(&mut command, ask, clock, |key| numbers[&**key]);
         }
         Self { command, order }
     }
@@ -108,7 +111,7 @@ impl AcquireCall {
             let keys = distinct_keys(&ask.order);
             command = start(&scripts.acquire, by, &keys);
             command.arg(0).arg(1);
-            write_ask(&mut command, ask, clock, |counter| number_of(&keys, counter));
+            write_ask(&mut command, ask, clock, |key| number_of(&keys, key));
         }
         Self {
             command,
@@ -139,13 +142,23 @@ pub(super) fn probe(scripts: &Scripts, by: By, prefix: &str) -> Vec<Cmd> {
         Quota::per_second(9).fixed_window(),
         Quota::token_bucket(Rate::new(9, second), 9),
     ];
+    let penalty = Penalty::after(1, second);
     let charges = quotas.map(|quota| Charge::new(&key, &policy, quota));
-    let wanted = |charges| Wanted {
-        order: Order::new(prefix, &Ask::new(charges)),
+    let penalized = charges.map(|charge| charge.cost(10).penalty(&penalty));
+    let wanted = |charges, heeds| Wanted {
+        order: Order::new(prefix, &Ask::new(charges), heeds),
         want: 1,
         deadline: now,
     };
-    let (log, slots, all) = (wanted(&charges[..1]), wanted(&charges[1..2]), wanted(&charges));
+    let (log, slots) = (
+        wanted(&charges[..1], Heeds::None),
+        wanted(&charges[1..2], Heeds::None),
+    );
+    let all = wanted(&charges, Heeds::None);
+    let (denied, every) = (
+        wanted(&penalized, Heeds::Enforced),
+        wanted(&penalized, Heeds::All),
+    );
     let charged = Amendment {
         ask: all.clone(),
         amend: Amend::Charge,
@@ -162,9 +175,11 @@ pub(super) fn probe(scripts: &Scripts, by: By, prefix: &str) -> Vec<Cmd> {
         acquire(&slots),
         acquire(&slots),
         acquire(&all),
+        acquire(&denied),
         peek(scripts, by, &clock, &all),
         settle(scripts, by, &clock, &[charged, given_back]),
-        reset(scripts, by, &clock, &all),
+        block(scripts, by, &clock, &every, 1_000_000),
+        reset(scripts, by, &clock, &every),
     ]
 }
 
@@ -192,7 +207,7 @@ pub(super) fn settle(scripts: &Scripts, by: By, clock: &ServerClock, amendments:
             Amend::GiveBack(stamp) => command.arg(0).arg(stamp.as_micros()),
             Amend::Charge => command.arg(1).arg(0),
         };
-        write_ask(&mut command, ask, clock, |counter| numbers[&*counter.key]);
+        write_ask(&mut command, ask, clock, |key| numbers[&**key]);
     }
     command
 }
@@ -203,7 +218,24 @@ pub(super) fn reset(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted
     command
 }
 
-/// An ask of one enforced charge, which scripts answer on a shorter way.
+/// Blocks the keys of all penalties for so many microseconds.
+pub(super) fn block(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted, time: u64) -> Cmd {
+    let mut penalties: SmallVec<[&OrderPenalty; 4]> = SmallVec::new();
+    for penalty in ask.order.penalties() {
+        if penalties.iter().all(|other| other.key != penalty.key) {
+            penalties.push(penalty);
+        }
+    }
+    let keys: SmallVec<[&[u8]; 4]> = penalties.iter().map(|penalty| &*penalty.key).collect();
+    let mut command = start(&scripts.block, by, &keys);
+    command.arg(clock.not_after(ask.deadline)).arg(time);
+    for (index, penalty) in penalties.into_iter().enumerate() {
+        write_penalty(&mut command, penalty, index + 1);
+    }
+    command
+}
+
+/// An ask of one enforced charge without a penalty, which scripts answer on a shorter way.
 fn plain(order: &Order) -> Option<(u64, &OrderCounter)> {
     match &*order.charges {
         [
@@ -211,6 +243,7 @@ fn plain(order: &Order) -> Option<(u64, &OrderCounter)> {
                 mode: Mode::Enforce,
                 cost,
                 counter: Some(counter),
+                penalty: None,
             },
         ] if order.hold == 0 => Some((*cost, counter)),
         _ => None,
@@ -256,19 +289,16 @@ fn put_into_group(
 
 fn distinct_keys(order: &Order) -> SmallVec<[&[u8]; 4]> {
     let mut keys: SmallVec<[&[u8]; 4]> = SmallVec::new();
-    for counter in order.counters() {
-        if !keys.contains(&&*counter.key) {
-            keys.push(&counter.key);
+    for key in order.keys() {
+        if !keys.contains(&&**key) {
+            keys.push(key);
         }
     }
     keys
 }
 
-fn number_of(keys: &[&[u8]], counter: &OrderCounter) -> usize {
-    1 + keys
-        .iter()
-        .position(|key| *key == &*counter.key)
-        .unwrap_or_default()
+fn number_of(keys: &[&[u8]], key: &CounterKey) -> usize {
+    1 + keys.iter().position(|each| *each == &**key).unwrap_or_default()
 }
 
 fn start(script: &Script, by: By, keys: &[&[u8]]) -> Cmd {
@@ -291,23 +321,41 @@ fn write_group(command: &mut Cmd, group: &Group, clock: &ServerClock) {
     write_terms(command, &group.terms);
 }
 
-fn write_ask(command: &mut Cmd, ask: &Wanted, clock: &ServerClock, number: impl Fn(&OrderCounter) -> usize) {
-    let counted = ask.order.charges.iter().filter_map(|charge| {
-        let counter = charge.counter.as_ref()?;
-        Some((charge, counter))
-    });
+fn write_ask(command: &mut Cmd, ask: &Wanted, clock: &ServerClock, number: impl Fn(&CounterKey) -> usize) {
+    let written = ask.order.charges.iter().filter(|charge| charge.key().is_some());
     command
         .arg(ask.want)
         .arg(ask.order.hold)
         .arg(clock.not_after(ask.deadline))
-        .arg(counted.clone().count());
-    for (charge, counter) in counted {
+        .arg(written.clone().count());
+    for charge in written {
+        let counter = charge.counter.as_ref();
+        let mode = match (charge.mode, &charge.penalty) {
+            (Mode::Enforce, Some(_)) => 2,
+            (Mode::Enforce, None) => 1,
+            (Mode::Shadow, _) => 0,
+        };
         command
-            .arg(number(counter))
+            .arg(counter.map_or(0, |counter| number(&counter.key)))
             .arg(charge.cost)
-            .arg(u8::from(charge.mode == Mode::Enforce));
-        write_terms(command, &counter.terms);
+            .arg(mode);
+        if let Some(counter) = counter {
+            write_terms(command, &counter.terms);
+        }
+        if let Some(penalty) = &charge.penalty {
+            write_penalty(command, penalty, number(&penalty.key));
+        }
     }
+}
+
+fn write_penalty(command: &mut Cmd, OrderPenalty { penalty, .. }: &OrderPenalty, number: usize) {
+    command
+        .arg(number)
+        .arg(penalty.denials())
+        .arg(penalty.within())
+        .arg(penalty.block())
+        .arg(penalty.factor())
+        .arg(penalty.longest());
 }
 
 fn write_terms(command: &mut Cmd, terms: &Terms) {

@@ -117,7 +117,9 @@ impl Dispatch {
         let mut call = Flight::new(self, Some(place), SmallVec::from_buf([alone]));
         call.fly().await?;
         match call.answers.pop() {
-            Some((merged, Ok(answer))) => Ok(answer.outcome(&merged.ask.order, 0, answer.granted)),
+            Some((Merged { ask, .. }, Ok(answer))) => {
+                Ok(answer.outcome(&ask.order, 0, (answer.granted, ask.want)))
+            }
             Some((_, Err(error))) => Err(error),
             None => Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
         }
@@ -222,10 +224,10 @@ impl Dispatch {
         for caller in callers {
             let take = caller.want.min(answer.granted - given);
             let outcome = if take > 0 {
-                answer.outcome(order, given, take)
+                answer.outcome(order, given, (take, caller.want))
             } else {
                 denied
-                    .get_or_insert_with(|| answer.outcome(order, given, 0))
+                    .get_or_insert_with(|| answer.outcome(order, given, (0, caller.want)))
                     .clone()
             };
             // What was for one who has gone is for the next.
@@ -266,6 +268,7 @@ impl Dispatch {
                 let mut part = order.clone();
                 let mut charged = charged.iter();
                 part.charges.retain(|_| charged.next() == Some(&times));
+                part.charges.iter_mut().for_each(|charge| charge.penalty = None);
                 let ask = Wanted {
                     order: part,
                     want: times,

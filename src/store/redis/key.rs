@@ -18,19 +18,7 @@ pub(super) type CounterKey = SmallVec<[u8; 80]>;
 /// Writes the identity of a counter. The subject is the hash tag, which places all of its counters in one slot of a
 /// cluster; a [`Key`](crate::Key) has no braces.
 pub(super) fn counter_key(prefix: &str, charge: &Charge<'_>, terms: &Terms) -> CounterKey {
-    let mut key = CounterKey::new();
-    let parts: [&[u8]; 7] = [
-        prefix.as_bytes(),
-        b":",
-        SCHEMA.as_bytes(),
-        b":{",
-        charge.key.as_bytes(),
-        b"}:",
-        charge.policy.as_str().as_bytes(),
-    ];
-    for part in parts {
-        key.extend_from_slice(part);
-    }
+    let mut key = start(prefix, charge);
     let (layout, first, then) = match terms.layout {
         Layout::Log => (b'l', terms.window, None),
         Layout::Slots(slots) => (b's', slots.into(), Some((b'/', terms.window))),
@@ -44,6 +32,31 @@ pub(super) fn counter_key(prefix: &str, charge: &Charge<'_>, terms: &Terms) -> C
     if let Some((separator, number)) = then {
         key.push(separator);
         push_number(&mut key, number);
+    }
+    key
+}
+
+/// Writes where the state of a charge's penalty is: beside its counters, as `tollgate:1:{ip=203.0.113.7}:login:penalty`.
+pub(super) fn penalty_key(prefix: &str, charge: &Charge<'_>) -> CounterKey {
+    let mut key = start(prefix, charge);
+    key.extend_from_slice(b":penalty");
+    key
+}
+
+/// What the names of all counters of a subject and policy begin with.
+fn start(prefix: &str, charge: &Charge<'_>) -> CounterKey {
+    let mut key = CounterKey::new();
+    let parts: [&[u8]; 7] = [
+        prefix.as_bytes(),
+        b":",
+        SCHEMA.as_bytes(),
+        b":{",
+        charge.key.as_bytes(),
+        b"}:",
+        charge.policy.as_str().as_bytes(),
+    ];
+    for part in parts {
+        key.extend_from_slice(part);
     }
     key
 }
@@ -112,6 +125,16 @@ mod tests {
         assert_eq!(
             key_of(Quota::per_second(9).fixed_window()),
             "tollgate:1:{key=a}:api:f1000000+0"
+        );
+    }
+
+    #[test]
+    fn a_penalty_has_a_name_beside_its_counters() {
+        let (subject, policy) = (Key::from("a"), PolicyName::new("api").unwrap());
+        let charge = Charge::new(&subject, &policy, Quota::per_minute(9));
+        assert_eq!(
+            *penalty_key("tollgate", &charge),
+            *b"tollgate:1:{key=a}:api:penalty"
         );
     }
 

@@ -48,6 +48,7 @@ use self::link::LinkState;
 use self::order::{Amendment, Order, Wanted, deadline_after};
 use self::queue::Answered;
 pub use self::stats::{Latency, RedisStats};
+use super::ask::Heeds;
 use super::{Ask, ChargeState, Correction, Outcome, Retry, Stamp, Store, StoreFuture};
 use crate::clock::micros;
 
@@ -84,7 +85,8 @@ use crate::clock::micros;
 ///
 /// One key for each counter, with a TTL: it goes when its last unit has left the window, or up to max(1 s, 1/8 of the window)
 /// later. Its name is `tollgate:1:{subject}:policy:`, then a letter for the layout and the window in microseconds, such as
-/// `l60000000` for the exact log of a minute. See [`Store`](crate::store) for what exactly is counted.
+/// `l60000000` for the exact log of a minute. One more, with `penalty` for its last word, where a [penalty](crate::Penalty) has
+/// counted or blocked something: it goes when that means nothing any more. See [`Store`](crate::store) for what exactly is counted.
 ///
 /// # Exactness
 ///
@@ -121,8 +123,9 @@ impl RedisStore {
     /// affair.
     ///
     /// On a cluster, the charges of one ask that lie in several slots are asked one by one, and given back when a later one
-    /// denies. Each has the [stamp](Outcome::stamp_of) of its own node, by which it can be given back. The nodes' clocks must agree to a few milliseconds: all calls are timed by the last one that answered, and a charge
-    /// on a node whose clock is behind can be late by as much.
+    /// denies. Each has the [stamp](Outcome::stamp_of) of its own node, by which it can be given back, and
+    /// [penalties](crate::Penalty) count the denials of that one alone. The nodes' clocks must agree to a few milliseconds: all
+    /// calls are timed by the last one that answered, and a charge on a node whose clock is behind can be late by as much.
     #[must_use]
     pub fn new<C>(connection: C) -> Self
     where
@@ -150,9 +153,9 @@ impl RedisStore {
         )
     }
 
-    fn wanted(&self, ask: &Ask<'_>, want: u32) -> Wanted {
+    fn wanted(&self, ask: &Ask<'_>, want: u32, heeds: Heeds) -> Wanted {
         Wanted {
-            order: Order::new(&self.prefix, ask),
+            order: Order::new(&self.prefix, ask, heeds),
             want,
             deadline: deadline_after(ask.deadline),
         }
@@ -161,15 +164,15 @@ impl RedisStore {
     /// Sends an ask, unless nothing of it is counted: then it is granted and charged so often.
     fn send<F>(
         &self,
-        ask: &Ask<'_>,
+        (ask, heeds): (&Ask<'_>, Heeds),
         (granted, charged): (u32, u32),
         send: impl FnOnce(Arc<Dispatch>, Wanted) -> F,
     ) -> StoreFuture<Outcome>
     where
         F: Future<Output = Answered> + Send + 'static,
     {
-        let wanted = self.wanted(ask, ask.want);
-        if wanted.order.counters().next().is_none() {
+        let wanted = self.wanted(ask, ask.want, heeds);
+        if wanted.order.is_uncounted() {
             return StoreFuture::ready(Ok(uncounted(ask, granted, charged)));
         }
         StoreFuture::waiting(send(Arc::clone(&self.dispatch), wanted))
@@ -190,9 +193,9 @@ impl Store for RedisStore {
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
         let counts = (ask.want, ask.want);
         if ask.charges.len() > 1 {
-            return self.send(ask, counts, Dispatch::acquire);
+            return self.send((ask, Heeds::Enforced), counts, Dispatch::acquire);
         }
-        self.send(ask, counts, Dispatch::acquire_in_one)
+        self.send((ask, Heeds::Enforced), counts, Dispatch::acquire_in_one)
     }
 
     fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {
@@ -200,7 +203,7 @@ impl Store for RedisStore {
     }
 
     fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
-        self.send(ask, (1, 1), |dispatch, wanted| async move {
+        self.send((ask, Heeds::None), (1, 1), |dispatch, wanted| async move {
             dispatch.charge(wanted).await
         })
     }
@@ -216,14 +219,22 @@ impl Store for RedisStore {
     }
 
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
-        self.send(ask, (ask.want, 0), |dispatch, wanted| async move {
-            dispatch.peek(wanted).await
-        })
+        self.send(
+            (ask, Heeds::Enforced),
+            (ask.want, 0),
+            |dispatch, wanted| async move { dispatch.peek(wanted).await },
+        )
     }
 
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
-        let (dispatch, wanted) = (Arc::clone(&self.dispatch), self.wanted(ask, 1));
+        let (dispatch, wanted) = (Arc::clone(&self.dispatch), self.wanted(ask, 1, Heeds::All));
         StoreFuture::waiting(async move { dispatch.reset(wanted).await })
+    }
+
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        let (dispatch, mut wanted) = (Arc::clone(&self.dispatch), self.wanted(ask, 1, Heeds::All));
+        wanted.order = wanted.order.penalties_alone();
+        StoreFuture::waiting(async move { dispatch.block(wanted, micros(time)).await })
     }
 
     fn deadline(&self) -> Duration {

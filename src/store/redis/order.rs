@@ -5,10 +5,12 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::key::{CounterKey, counter_key};
+use super::key::{CounterKey, counter_key, penalty_key};
 use crate::algorithm::Terms;
 use crate::clock::micros;
+use crate::penalty::Penalty;
 use crate::quota::Layout;
+use crate::store::ask::Heeds;
 use crate::store::{Ask, Charge, Correction, CorrectionKind, Mode, Stamp};
 
 /// More units than any counter holds; the scripts add up such numbers without loss.
@@ -28,6 +30,14 @@ pub(super) struct OrderCharge {
     pub(super) cost: u64,
     /// `None` if unlimited: it fits always and nothing counts it.
     pub(super) counter: Option<OrderCounter>,
+    /// Boxed, for few have one.
+    pub(super) penalty: Option<Box<OrderPenalty>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OrderPenalty {
+    pub(super) key: CounterKey,
+    pub(super) penalty: Penalty,
 }
 
 #[derive(Clone, Debug)]
@@ -39,11 +49,17 @@ pub(super) struct OrderCounter {
 }
 
 impl Order {
-    pub(super) fn new(prefix: &str, ask: &Ask<'_>) -> Self {
+    pub(super) fn new(prefix: &str, ask: &Ask<'_>, heeds: Heeds) -> Self {
         let order = |charge: &Charge<'_>| OrderCharge {
             mode: charge.mode,
             cost: charge.cost.min(MOST_COST),
             counter: OrderCounter::new(prefix, charge),
+            penalty: heeds.penalty(charge).map(|penalty| {
+                Box::new(OrderPenalty {
+                    key: penalty_key(prefix, charge),
+                    penalty: *penalty,
+                })
+            }),
         };
         let charges = if let [charge] = ask.charges {
             // Nearly all asks.
@@ -86,6 +102,7 @@ impl Order {
             && self.charges.iter().zip(&other.charges).all(|(one, other)| {
                 one.cost == other.cost
                     && one.mode == other.mode
+                    && one.penalty == other.penalty
                     && match (&one.counter, &other.counter) {
                         (Some(one), Some(other)) => one.terms == other.terms && one.key == other.key,
                         (one, other) => one.is_none() && other.is_none(),
@@ -97,6 +114,28 @@ impl Order {
         self.charges.iter().filter_map(|charge| charge.counter.as_ref())
     }
 
+    /// What of it is about penalties.
+    pub(super) fn penalties_alone(mut self) -> Self {
+        self.charges.retain(|charge| charge.penalty.is_some());
+        self.charges.iter_mut().for_each(|charge| charge.counter = None);
+        self
+    }
+
+    pub(super) fn penalties(&self) -> impl Iterator<Item = &OrderPenalty> {
+        self.charges.iter().filter_map(|charge| charge.penalty.as_deref())
+    }
+
+    /// The keys of all that it is about.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &CounterKey> {
+        let counters = self.counters().map(|counter| &counter.key);
+        counters.chain(self.penalties().map(|penalty| &penalty.key))
+    }
+
+    /// Whether no server knows anything of it.
+    pub(super) fn is_uncounted(&self) -> bool {
+        self.keys().next().is_none()
+    }
+
     /// Units that one grant writes into logs, one by one.
     pub(super) fn units_written(&self) -> u64 {
         let logs = self.charges.iter().filter(|charge| {
@@ -104,6 +143,14 @@ impl Order {
             counter.is_some_and(|counter| counter.terms.layout == Layout::Log)
         });
         logs.fold(0, |sum, charge| sum + charge.cost)
+    }
+}
+
+impl OrderCharge {
+    /// A key of the slot that it lies in.
+    pub(super) fn key(&self) -> Option<&CounterKey> {
+        let counter = self.counter.as_ref().map(|counter| &counter.key);
+        counter.or_else(|| self.penalty.as_ref().map(|penalty| &penalty.key))
     }
 }
 
@@ -173,7 +220,7 @@ impl Amendment {
         };
         Self {
             ask: Wanted {
-                order: Order::new(prefix, &correction.ask),
+                order: Order::new(prefix, &correction.ask, Heeds::None),
                 want,
                 deadline: deadline_after(correction.ask.deadline),
             },

@@ -225,7 +225,7 @@ impl Queue {
                 continue;
             }
             if let Some(only_slot) = &mut slots {
-                let slot = next.ask.order.counters().next().map(|counter| slot(&counter.key));
+                let slot = next.ask.order.keys().next().map(|key| slot(key));
                 if *only_slot.get_or_insert(slot) != slot {
                     skipped.push(next);
                     continue;
@@ -277,8 +277,8 @@ impl Queue {
 
 fn hash_of(hasher: &foldhash::fast::RandomState, order: &Order) -> u64 {
     let mut hasher = hasher.build_hasher();
-    for counter in order.counters() {
-        hasher.write(&counter.key);
+    for key in order.keys() {
+        hasher.write(key);
     }
     for charge in &order.charges {
         hasher.write_u64(charge.cost);

@@ -26,6 +26,8 @@ pub(super) struct Answer {
     pub(super) granted: u32,
     /// Of the charges that are counted.
     reports: SmallVec<[Report; 1]>,
+    /// When the blocks of the order's penalties end, in microseconds from now; 0 if there is none.
+    blocks: SmallVec<[u64; 2]>,
 }
 
 /// What a script tells of one charge: how often it was charged, and three numbers of its counter (`lua/acquire.lua`).
@@ -107,6 +109,7 @@ impl Answer {
                 charged: want,
                 numbers: [units, 0, counter.terms.window as i64],
             }]),
+            blocks: SmallVec::new(),
         })
     }
 
@@ -122,6 +125,10 @@ impl Answer {
                 numbers: [next()?, next()?, next()?],
             });
         }
+        let mut blocks = SmallVec::new();
+        for _ in order.penalties() {
+            blocks.push(u64::try_from(next()?).map_err(|_| Malformed)?);
+        }
         if granted > want || numbers.next().is_some() {
             return Err(Malformed);
         }
@@ -130,15 +137,17 @@ impl Answer {
             stamp,
             granted,
             reports,
+            blocks,
         })
     }
 
-    /// What the caller is told who gets `take` of the grants after `before` others: what it would have been told, had
-    /// all asked one after another. Who gets none is told the state after all.
-    pub(super) fn outcome(&self, order: &Order, before: u32, take: u32) -> Outcome {
+    /// What the caller is told who wants some grants and gets `take` after `before` others: what it would have been told,
+    /// had all asked one after another. Who gets none is told the state after all, and who gets fewer than it wants, the
+    /// block that may come of it.
+    pub(super) fn outcome(&self, order: &Order, before: u32, (take, want): (u32, u32)) -> Outcome {
         let upto = if take == 0 { self.granted } else { before + take };
         let mut reports = self.reports.iter();
-        let states = order.charges.iter().map(|charge| {
+        let counters = order.charges.iter().map(|charge| {
             let Some(counter) = &charge.counter else {
                 return ChargeState::new(take, u64::MAX, Retry::Now, Duration::ZERO);
             };
@@ -152,6 +161,16 @@ impl Answer {
             };
             let later = self.units(order, counter, self.granted) - self.units(order, counter, upto);
             ChargeState::after(&report.after(counter, self.now, later, cost), self.now, charged)
+        });
+        let mut blocks = self.blocks.iter();
+        let states = order.charges.iter().zip(counters).map(|(charge, state)| {
+            let block = charge.penalty.as_ref().and_then(|_| blocks.next());
+            match block {
+                Some(&block @ 1..) if take == 0 || take < want => {
+                    state.blocked_until(self.now + block, self.now)
+                }
+                _ => state,
+            }
         });
         Outcome::new(take, Stamp::from_micros(self.now), states).stamp(Stamp::from_micros(self.stamp))
     }

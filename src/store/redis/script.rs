@@ -7,9 +7,10 @@ use redis::Cmd;
 const NOW: &str = include_str!("../../../lua/now.lua");
 
 /// What scripts include, each after those that include it.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("states", include_str!("../../../lua/states.lua")),
     ("asks", include_str!("../../../lua/asks.lua")),
+    ("penalty", include_str!("../../../lua/penalty.lua")),
     ("log", include_str!("../../../lua/log.lua")),
     ("slots", include_str!("../../../lua/slots.lua")),
     ("counter", include_str!("../../../lua/counter.lua")),
@@ -31,6 +32,7 @@ pub(super) struct Scripts {
     pub(super) peek: Script,
     pub(super) settle: Script,
     pub(super) reset: Script,
+    pub(super) block: Script,
 }
 
 /// How a script is named in a call.
@@ -94,11 +96,12 @@ impl Scripts {
             peek: script(include_str!("../../../lua/peek.lua")),
             settle: script(include_str!("../../../lua/settle.lua")),
             reset: script(include_str!("../../../lua/reset.lua")),
+            block: script(include_str!("../../../lua/block.lua")),
         }
     }
 
-    pub(super) const fn all(&self) -> [&Script; 4] {
-        [&self.acquire, &self.peek, &self.settle, &self.reset]
+    pub(super) const fn all(&self) -> [&Script; 5] {
+        [&self.acquire, &self.peek, &self.settle, &self.reset, &self.block]
     }
 }
 

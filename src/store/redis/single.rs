@@ -39,6 +39,11 @@ impl Dispatch {
         self.single(ask.deadline, command).await.map(drop)
     }
 
+    pub(super) async fn block_in_one(&self, ask: &Wanted, time: u64) -> Result<(), StoreError> {
+        let command = |by, clock: &_| call::block(self.scripts, by, clock, ask, time);
+        self.single(ask.deadline, command).await.map(drop)
+    }
+
     /// A call that is not batched.
     async fn single(
         &self,
@@ -77,7 +82,7 @@ impl Dispatch {
 fn outcome(replies: &Replies, ask: &Wanted, want: u32) -> Answered {
     let reply = replies.each().first();
     match reply.map(|reply| Reply::read(reply, replies.now, &ask.order, want)) {
-        Some(Ok(Reply::Answer(answer))) => Ok(answer.outcome(&ask.order, 0, answer.granted)),
+        Some(Ok(Reply::Answer(answer))) => Ok(answer.outcome(&ask.order, 0, (answer.granted, want))),
         _ => Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
     }
 }

@@ -5,6 +5,7 @@ mod corrections;
 mod futures;
 mod identity;
 mod limit;
+mod penalties;
 mod settling;
 mod sizes;
 mod time;
@@ -42,6 +43,13 @@ pub(super) async fn all<H: Harness>(case: &Case<'_, H>) {
     identity::keys_policies_and_layouts_tell_counters_apart(case).await;
     futures::concurrent_asks_share_the_limit(case).await;
     futures::a_dropped_ask_harms_nobody(case).await;
+    penalties::denials_block_a_key(case).await;
+    penalties::denials_count_where_there_was_no_room(case).await;
+    penalties::denials_are_forgotten(case).await;
+    penalties::blocks_grow(case).await;
+    penalties::keys_are_blocked_by_hand(case).await;
+    penalties::a_pardon_forgets_denials(case).await;
+    penalties::a_step_back_holds_no_block_for_long(case).await;
     time::a_small_step_back_admits_nothing(case).await;
     time::a_large_step_back_holds_nobody_for_long(case).await;
 }
@@ -50,4 +58,5 @@ pub(super) async fn all<H: Harness>(case: &Case<'_, H>) {
 pub(super) async fn once<H: Harness>(case: &Case<'_, H>) {
     sizes::limits_and_windows_of_any_size_are_exact(case).await;
     identity::many_counters_are_kept(case).await;
+    penalties::unlimited_is_blocked_by_hand(case).await;
 }

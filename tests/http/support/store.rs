@@ -122,4 +122,8 @@ impl Store for TestStore {
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
         self.memory.reset(ask)
     }
+
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        self.memory.block(ask, time)
+    }
 }

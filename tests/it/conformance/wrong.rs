@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tollgate::store::{Ask, Charge, ChargeState, Correction, Mode, Outcome, Retry, Stamp, StoreFuture};
+use tollgate::store::{
+    Ask, Charge, ChargeState, Correction, Mode, Outcome, Retry, Stamp, StoreError, StoreFuture,
+};
 use tollgate::testing::{Harness, conformance};
-use tollgate::{Algorithm, Clock, Key, ManualClock, MemoryStore, PolicyName, Quota, Store};
+use tollgate::{Algorithm, Clock, Key, ManualClock, MemoryStore, Penalty, PolicyName, Quota, Store};
 
 use super::step_back;
 use crate::embedded::at_once;
@@ -45,12 +47,23 @@ enum Wrong {
     CountsWithoutTicks(Algorithm),
     ForgetsWhenSteppedBack,
     NeverStepsBack,
+    IgnoresPenalties,
+    PunishesShadows,
+    PunishesAllPolicies,
+    CountsDeniedAsksOnce,
+    ProlongsBlocks,
+    TellsNoBlocks,
+    BlocksNobody,
+    PardonsNobody,
+    ResetsNoPenalties,
+    CountsForever,
+    GrowsForever,
 }
 
 use Wrong::*;
 
 /// Each fault, and what the suite says of it.
-const FOUND: [(Wrong, &str); 30] = [
+const FOUND: [(Wrong, &str); 41] = [
     (NeverAnswers, "no answer within 50ms"),
     (
         NeverTakesBack,
@@ -119,7 +132,18 @@ const FOUND: [(Wrong, &str); 30] = [
     ),
     (CountsWithoutTicks(Algorithm::TokenBucket), "time counts in ticks"),
     (ForgetsWhenSteppedBack, "a clock that steps back"),
-    (NeverStepsBack, "holds nobody for longer"),
+    (NeverStepsBack, "holds no block for longer"),
+    (IgnoresPenalties, "denied too often is blocked"),
+    (PunishesShadows, "blocked and pardoned by hand"),
+    (PunishesAllPolicies, "count for the policies that had no room"),
+    (CountsDeniedAsksOnce, "count for the policies that had no room"),
+    (ProlongsBlocks, "denied too often is blocked"),
+    (TellsNoBlocks, "denied too often is blocked"),
+    (BlocksNobody, "blocked and pardoned by hand"),
+    (PardonsNobody, "blocked and pardoned by hand"),
+    (ResetsNoPenalties, "blocked and pardoned by hand"),
+    (CountsForever, "counted from the first of them on"),
+    (GrowsForever, "up to the longest"),
 ];
 
 /// A right store behind a fault. Clones are one store.
@@ -141,7 +165,7 @@ struct Seen {
     counted: HashMap<(Key, Quota), Vec<(u64, u64)>>,
 }
 
-type Owned = (Key, PolicyName, Quota, u64, Mode);
+type Owned = (Key, PolicyName, Quota, u64, Mode, Option<Penalty>);
 
 fn owned(charge: &Charge<'_>) -> Owned {
     (
@@ -150,13 +174,18 @@ fn owned(charge: &Charge<'_>) -> Owned {
         charge.quota,
         charge.cost,
         charge.mode,
+        charge.penalty.copied(),
     )
 }
 
 fn with<T>(charges: &[Owned], ask: impl FnOnce(&Ask<'_>) -> T) -> T {
     let charges: Vec<_> = charges
         .iter()
-        .map(|(key, policy, quota, cost, mode)| Charge::new(key, policy, *quota).cost(*cost).mode(*mode))
+        .map(|(key, policy, quota, cost, mode, penalty)| {
+            let mut charge = Charge::new(key, policy, *quota).cost(*cost).mode(*mode);
+            charge.penalty = penalty.as_ref();
+            charge
+        })
         .collect();
     ask(&Ask::new(&charges))
 }
@@ -190,7 +219,7 @@ impl Faulty {
             .charges
             .iter()
             .map(|charge| {
-                let (mut key, mut policy, quota, mut cost, mode) = owned(charge);
+                let (mut key, mut policy, quota, mut cost, mut mode, mut penalty) = owned(charge);
                 let renamed = match self.fault {
                     LowersPolicies => policy.as_str().to_lowercase(),
                     CutsPolicies => policy.as_str().chars().take(32).collect(),
@@ -199,10 +228,21 @@ impl Faulty {
                 policy = PolicyName::new(renamed).expect("a name");
                 match self.fault {
                     CutsCostsTo32Bits => cost &= u64::from(u32::MAX),
+                    IgnoresPenalties => penalty = None,
+                    PunishesShadows if penalty.is_some() => mode = Mode::Enforce,
+                    CountsForever if penalty == Some(Penalty::after(2, MINUTE / 4)) => {
+                        penalty = Some(Penalty::after(2, YEAR));
+                    }
+                    GrowsForever => {
+                        let grows = Penalty::after(1, MINUTE).block_for(MINUTE / 16);
+                        if penalty == Some(grows.growing(2, MINUTE / 16 * 3)) {
+                            penalty = Some(grows.growing(2, YEAR));
+                        }
+                    }
                     CutsKeys if key.as_bytes().len() > 100 => key = Key::from(&key.as_bytes()[..100]),
                     _ => {}
                 }
-                (key, policy, quota, cost, mode)
+                (key, policy, quota, cost, mode, penalty)
             })
             .collect();
         let want = match self.fault {
@@ -232,6 +272,36 @@ impl Faulty {
         }
     }
 
+    /// Acquires, with what may be wrong about penalties.
+    fn acquire_punished(&self, store: &MemoryStore, ask: &Ask<'_>) -> Result<Outcome, StoreError> {
+        if self.fault == CountsDeniedAsksOnce && ask.want > 1 {
+            let bare: Vec<_> = ask.charges.iter().map(without_penalty).collect();
+            let mut outcome = at_once(store.acquire(&Ask::new(&bare).want(ask.want).hold(ask.hold)))?;
+            if outcome.granted < ask.want {
+                let denied = at_once(store.acquire(&ask.want(1)))?;
+                for (state, denied) in outcome.states.iter_mut().zip(&denied.states) {
+                    *state =
+                        ChargeState::new(state.charged, denied.remaining, denied.retry, denied.reset_after)
+                            .blocked(denied.blocked);
+                }
+            }
+            return Ok(outcome);
+        }
+        let mut outcome = at_once(store.acquire(ask))?;
+        let is_blocked = outcome.states.iter().any(|state| state.blocked);
+        match self.fault {
+            PunishesAllPolicies if outcome.granted == 0 && ask.charges.len() > 1 => {
+                for charge in ask.charges {
+                    at_once(store.acquire(&Ask::new(&[charge.cost(u64::MAX)])))?;
+                }
+            }
+            ProlongsBlocks if is_blocked => at_once(store.block(ask, Duration::from_secs(90)))?,
+            TellsNoBlocks => outcome.states.iter_mut().for_each(|state| state.blocked = false),
+            _ => {}
+        }
+        Ok(outcome)
+    }
+
     /// Answers, and remembers what was charged.
     fn answer(&self, ask: &Ask<'_>, mut outcome: Outcome) -> Outcome {
         let mut seen = self.seen.lock().expect("no panic");
@@ -258,6 +328,15 @@ impl Faulty {
         outcome
     }
 }
+
+fn without_penalty<'a>(charge: &Charge<'a>) -> Charge<'a> {
+    let mut charge = *charge;
+    charge.penalty = None;
+    charge
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
 /// What is left where times are not cut to ticks.
 fn exactly_remaining(quota: Quota, counted: &[(u64, u64)], now: u64) -> u64 {
@@ -319,7 +398,7 @@ impl Store for Faulty {
             outcome.granted = ask.want;
             outcome
         } else {
-            let outcome = self.changed(ask, |store, ask| at_once(store.acquire(ask)));
+            let outcome = self.changed(ask, |store, ask| self.acquire_punished(store, ask));
             self.answer(ask, outcome.expect("an answer"))
         };
         StoreFuture::ready(Ok(outcome))
@@ -399,6 +478,10 @@ impl Store for Faulty {
         }
         match self.fault {
             ResetsTheFirst => self.store.reset(&first(ask)),
+            ResetsNoPenalties => {
+                let bare: Vec<_> = ask.charges.iter().map(without_penalty).collect();
+                self.store.reset(&Ask::new(&bare))
+            }
             ResetsAllPolicies => {
                 for (key, policy, quota, ..) in &self.seen.lock().expect("no panic").charges {
                     if ask.charges.iter().any(|charge| charge.key == key) {
@@ -409,6 +492,14 @@ impl Store for Faulty {
                 StoreFuture::ready(Ok(()))
             }
             _ => self.changed(ask, Store::reset),
+        }
+    }
+
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        match self.fault {
+            BlocksNobody if !time.is_zero() => StoreFuture::ready(Ok(())),
+            PardonsNobody if time.is_zero() => StoreFuture::ready(Ok(())),
+            _ => self.changed(ask, |store, ask| store.block(ask, time)),
         }
     }
 }

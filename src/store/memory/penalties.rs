@@ -1,0 +1,175 @@
+//! What is kept for penalties.
+
+use std::hash::{BuildHasher, Hasher};
+
+use smallvec::SmallVec;
+
+use super::Shared;
+use super::budget::Budget;
+use super::entry::INLINE_KEY;
+use super::table::{Kept, Table};
+use crate::algorithm::Offences;
+use crate::penalty::Penalty;
+use crate::policy::PolicyName;
+use crate::store::{Ask, Charge};
+
+/// Whose offences they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offender<'a> {
+    key: &'a [u8],
+    policy: &'a PolicyName,
+}
+
+impl<'a> Offender<'a> {
+    pub(super) fn of(charge: &Charge<'a>) -> Self {
+        Self {
+            key: charge.key.as_bytes(),
+            policy: charge.policy,
+        }
+    }
+
+    pub(super) fn hash(&self, seed: &impl BuildHasher) -> u64 {
+        let mut hasher = seed.build_hasher();
+        hasher.write(self.key);
+        hasher.write_u64(self.policy.text_hash());
+        hasher.finish()
+    }
+}
+
+/// One key's offences under one policy.
+#[derive(Debug)]
+pub(super) struct Record {
+    key: SmallVec<[u8; INLINE_KEY]>,
+    policy: PolicyName,
+    offences: Offences,
+    /// From this time on the state equals no state.
+    expires_at: u64,
+    /// The most that it lasts from when it was written.
+    lasts: u64,
+}
+
+impl Record {
+    fn offender(&self) -> Offender<'_> {
+        Offender {
+            key: &self.key,
+            policy: &self.policy,
+        }
+    }
+
+    /// What a record takes from the budget: its place in the table (which is at least 7/16 full), and a long key.
+    fn bytes(offender: &Offender<'_>) -> usize {
+        let key = offender.key.len();
+        size_of::<Self>() * 16 / 7 + if key > INLINE_KEY { key } else { 0 }
+    }
+
+    fn write(&mut self, offences: Offences, penalty: &Penalty) {
+        self.offences = offences;
+        self.expires_at = offences.expires_at(penalty);
+        self.lasts = offences.lasts(penalty);
+    }
+}
+
+impl Kept for Record {
+    fn hash(&self, seed: &impl BuildHasher) -> u64 {
+        self.offender().hash(seed)
+    }
+
+    /// A time of expiry that lies too far ahead was written under another clock, and the next check repairs the state.
+    fn is_over(&mut self, now: u64) -> bool {
+        self.expires_at = self.expires_at.min(now + self.lasts);
+        self.expires_at <= now
+    }
+}
+
+/// The records of one shard.
+#[derive(Debug, Default)]
+pub(super) struct Penalties {
+    records: Table<Record>,
+}
+
+/// Buckets that an ask with a new record looks at for expired ones, where it would make the table grow.
+const SWEEP_PER_NEW_RECORD: usize = 8;
+
+impl Penalties {
+    /// The offences of one who has a record.
+    pub(super) fn get(&self, hash: u64, offender: &Offender<'_>) -> Option<Offences> {
+        let bucket = self.find(hash, offender)?;
+        Some(self.records.entry(bucket).offences)
+    }
+
+    fn find(&self, hash: u64, offender: &Offender<'_>) -> Option<usize> {
+        self.records.find(hash, |record| record.offender() == *offender)
+    }
+
+    /// Keeps offences in a record. False if there is none and no room for it.
+    pub(super) fn put(
+        &mut self,
+        (hash, offender): (u64, &Offender<'_>),
+        offences: Offences,
+        penalty: &Penalty,
+        now: u64,
+        (budget, seed): (&Budget, &impl BuildHasher),
+    ) -> bool {
+        if let Some(bucket) = self.find(hash, offender) {
+            self.records.entry_mut(bucket).write(offences, penalty);
+            return true;
+        }
+        if self.records.is_full() || budget.is_full() {
+            self.sweep(now, SWEEP_PER_NEW_RECORD, budget, seed);
+        }
+        if !budget.take_key(Record::bytes(offender)) {
+            budget.count_overflow();
+            return false;
+        }
+        let mut record = Record {
+            key: SmallVec::from_slice(offender.key),
+            policy: offender.policy.clone(),
+            offences,
+            expires_at: 0,
+            lasts: 0,
+        };
+        record.write(offences, penalty);
+        self.records.insert(hash, record, seed);
+        true
+    }
+
+    pub(super) fn remove(&mut self, hash: u64, offender: &Offender<'_>, budget: &Budget) {
+        let found = self.find(hash, offender);
+        if let Some(record) = found.and_then(|bucket| self.records.remove(bucket)) {
+            budget.return_key(Record::bytes(&record.offender()));
+        }
+    }
+
+    /// See [`Table::sweep`].
+    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget, seed: &impl BuildHasher) -> bool {
+        self.records.sweep(now, count, seed, |record| {
+            budget.return_key(Record::bytes(&record.offender()));
+        })
+    }
+}
+
+/// Blocks the keys of all charges with a penalty; for no time, forgets what they did. False if there was no room.
+pub(super) fn block(shared: &Shared, ask: &Ask<'_>, time: u64) -> bool {
+    let mut blocked = true;
+    let mut done: SmallVec<[Offender<'_>; 4]> = SmallVec::new();
+    for charge in ask.charges {
+        let offender = Offender::of(charge);
+        let Some(penalty) = charge.penalty.filter(|_| !done.contains(&offender)) else {
+            continue;
+        };
+        done.push(offender);
+        let hash = offender.hash(&shared.seed);
+        let penalties = &mut shared.shards[shared.shard_of(hash)].lock().penalties;
+        if time == 0 {
+            penalties.remove(hash, &offender, &shared.budget);
+            continue;
+        }
+        let now = shared.clock.now();
+        let mut offences = penalties.get(hash, &offender).unwrap_or_default();
+        offences.repair(penalty, now);
+        offences.block(penalty, now, time);
+        let room = (&shared.budget, &shared.seed);
+        blocked &= penalties.put((hash, &offender), offences, penalty, now, room);
+    }
+    blocked
+}
