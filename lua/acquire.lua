@@ -1,17 +1,23 @@
 -- Grants asks: each as often as all its enforced charges fit, up to the number wanted.
 --
--- KEYS  the counters, each once: first those of plain asks, in their order, then all others; and the states of penalties.
+-- KEYS  the counters, each once: first those of plain asks, in their order, then those of asks of several charges, then
+--       all others; and the states of penalties.
 -- ARGV  number of groups of plain asks; for each group: number of its asks, units per grant, grants wanted, not after
---       (server time in µs), and its quota (states.lua); then the number of other asks, and these (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of the call charges.
+--       (server time in µs), and its quota (states.lua); then, if there are any other asks, those of several charges,
+--       packed as src/store/redis/several.rs does (empty if there are none), and all others (asks.lua). A plain ask is one
+--       enforced charge, not held, on a counter that no other ask of the call charges; one of several charges has only
+--       enforced ones, not held, each on a log or slots of its own, and no penalty.
 -- Reply the server's time (µs), then for each ask, plain ones first: -1 if it came too late and nothing was done; for
---       a plain ask on a log that was granted all it wanted as of now and has room for one more grant, the units in
---       the log; else an array: grants, stamp (µs from the server's time), for each charge: times charged and three
---       numbers of its counter, and for each penalty: µs until its block ends. A counter's numbers are, of a log or
+--       an ask on logs and slots that was granted all it wanted as of now and has room for one more grant, the units in
+--       each of its counters; else an array: grants, stamp (µs from the server's time), for each charge: times charged and
+--       three numbers of its counter, and for each penalty: µs until its block ends. A counter's numbers are, of a log or
 --       slots: units, µs until one more grant fits (0 now, -1 never), µs until nothing is left; of a sliding counter:
 --       index, current, previous; of a fixed window: index, units, 0; of a bucket: time, debt, tick shift.
 
 -- @include now.lua
 
+-- Globals are looked up by name each time.
+local KEYS, ARGV = KEYS, ARGV
 local pack, unpack, floor = struct.pack, struct.unpack, math.floor
 local replies = { now }
 local texts = {}
@@ -25,19 +31,10 @@ for _ = 1, tonumber(ARGV[1]) do
   local cost, want, layout = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 4]
   local too_late = now > tonumber(ARGV[at + 3])
   local is_log = layout == '1' and cost > 0 and not too_late
-  local limit, window, bytes, format, head, range, grain, now_grain, ends
+  local limit, window, bytes, format, head, range, grain, grain_start, ends, one
   if is_log then
     limit, window = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
-    if window <= 1000000000 then
-      bytes, format, head, range = 4, '>I4', '>BI7I4', 4294967296
-    elseif window <= 250000000000 then
-      bytes, format, head, range = 5, '>I5', '>BI7I5', 1099511627776
-    else
-      bytes, format, head, range = 6, '>I6', '>BI7I6', 281474976710656
-    end
-    grain = (window > 8000000 and floor(window / 8) or 1000000) - 20000
-    now_grain = floor(now / grain)
-    ends = (now_grain + 1) * grain + window
+    -- @include log_window.lua
   end
   for _ = 1, tonumber(ARGV[at]) do
     k = k + 1
@@ -50,39 +47,7 @@ for _ = 1, tonumber(ARGV[1]) do
     else
       local text = redis.pcall('GET', KEYS[k])
       local usual, base, count, first, newest = true, now, 0, 0, nil
-      if text then
-        usual = false
-        local size = type(text) == 'string' and #text - 8 or 0
-        if size > 0 and size % bytes == 0 then
-          local tag, origin
-          tag, base, origin = unpack(head, text)
-          newest = base + (unpack(format, text, size - bytes + 9) - origin) % range
-          count = floor(size / bytes)
-          usual = tag == 76 and newest <= now
-          if newest + window <= now then
-            text, count, newest = false, 0, nil
-          elseif usual and base + window <= now then
-            -- Those that have left the window: one or two in ordinary traffic, searched for where they are many.
-            local cutoff, step, last = now - window - base, 1, count - 1
-            first = 1
-            while
-              first + step <= last
-              and (unpack(format, text, 9 + (first + step - 1) * bytes) - origin) % range <= cutoff
-            do
-              first, step = first + step, step * 2
-            end
-            last = math.min(first + step - 1, last)
-            while first < last do
-              local middle = floor((first + last) / 2)
-              if (unpack(format, text, 9 + middle * bytes) - origin) % range <= cutoff then
-                first = middle + 1
-              else
-                last = middle
-              end
-            end
-          end
-        end
-      end
+      -- @include log_found.lua
       if not usual then
         texts[k] = text
         unusual[#unusual + 1] = { k, at }
@@ -93,21 +58,13 @@ for _ = 1, tonumber(ARGV[1]) do
         end
         local used = live + granted * cost
         if granted > 0 then
-          local added = pack(format, now % range)
-          if granted * cost > 1 then
-            added = string.rep(added, granted * cost)
-          end
-          if not text then
-            redis.call('SET', KEYS[k], pack('>BI7', 76, now) .. added, 'PX', ttl_to(ends))
-          elseif first * 4 < count and floor(newest / grain) == now_grain and now - base < range then
-            redis.call('APPEND', KEYS[k], added)
-          elseif first > 0 then
-            local from = 9 + first * bytes
-            local oldest = base + (unpack(format, text, from) - unpack(format, text, 9)) % range
-            local kept = pack('>BI7', 76, oldest) .. string.sub(text, from)
+          local kept
+          -- @include log_kept.lua
+          local added = granted * cost == 1 and one or string.rep(one, granted * cost)
+          if kept then
             redis.call('SET', KEYS[k], kept .. added, 'PX', ttl_to(ends))
           else
-            redis.call('SET', KEYS[k], text .. added, 'PX', ttl_to(ends))
+            redis.call('APPEND', KEYS[k], added)
           end
         end
         if granted > 0 and granted == want and used + cost <= limit then
@@ -136,8 +93,16 @@ for _ = 1, tonumber(ARGV[1]) do
   at = at + (layout == '1' and 7 or 10)
 end
 
-local others = tonumber(ARGV[at])
-if #unusual == 0 and others == 0 then
+-- What several.lua leaves over: asks as in asks.lua, with the index of the reply, and of each charge capacity and where
+-- its kind of counter stands in ARGV in place of the terms.
+local left_over
+local answered = k + 1
+local several = ARGV[at]
+at = at + 1
+if several and several ~= '' then
+  -- @include several.lua
+end
+if #unusual == 0 and not left_over and not ARGV[at] then
   return replies
 end
 
@@ -164,7 +129,7 @@ for _, ask in ipairs(unusual) do
   end
   replies[ask[1] + 1] = acquire_plain(ask[1], terms, tonumber(ARGV[group + 1]), tonumber(ARGV[group + 2]))
 end
-if others == 0 then
+if not left_over and not ARGV[at] then
   return replies
 end
 
@@ -196,11 +161,17 @@ local function acquire(ask)
   return conclude(ask, granted, stamp_of(ask), charged)
 end
 
-local ask
-at = at + 1
-for each = 1, others do
+for _, ask in ipairs(left_over or {}) do
+  for _, charge in ipairs(ask.charges) do
+    charge.terms = terms_of(charge.slots > 0 and SLOTS or LOG, charge.capacity, charge.capacity, charge.window, charge.slots, 0)
+  end
+  replies[ask.reply] = acquire(ask)
+end
+while ARGV[at] do
+  local ask
   ask, at = ask_at(at)
-  replies[k + 1 + each] = acquire(ask)
+  answered = answered + 1
+  replies[answered] = acquire(ask)
 end
 
 store_all()

@@ -45,6 +45,12 @@ impl Slots {
         (index + 1) * self.width(terms) + terms.window - 1
     }
 
+    /// The first time at which what is charged at `time` counts no more.
+    #[cfg(feature = "redis")]
+    pub(crate) fn end_of(&self, terms: &Terms, time: u64) -> u64 {
+        self.end(terms, time / self.width(terms))
+    }
+
     fn add(&mut self, index: u64, units: u64) {
         let units = units.min(Self::MOST - self.total);
         if units == 0 {

@@ -23,6 +23,7 @@ mod proxy;
 mod scripted;
 mod server;
 mod settle;
+mod several;
 mod slots;
 mod start;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]

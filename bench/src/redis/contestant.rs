@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use tollgate::{Key, Limiter, Quota, RedisStore};
+use tollgate::store::{Ask, Charge};
+use tollgate::{Key, Limiter, PolicyName, Quota, RedisStore, Store};
 
 use super::server::{Console, connect};
 
 pub(crate) const KEYS: usize = 10_000;
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+/// For what is not about deadlines.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A sliding-window log as it stands in many a textbook: a sorted set of timestamps with unique members, on the
 /// server's clock.
@@ -64,6 +67,14 @@ pub(crate) enum Contestant {
         store: RedisStore,
         keys: Arc<Vec<Key>>,
     },
+    /// The first `count` policies of those that [`policies`](super::policies) are about.
+    Policies {
+        store: RedisStore,
+        policies: Arc<[(PolicyName, Quota); 3]>,
+        count: usize,
+        users: Arc<Vec<Key>>,
+        everyone: Key,
+    },
 }
 
 /// What a contestant says.
@@ -103,6 +114,26 @@ impl Contestant {
         }
     }
 
+    pub(crate) async fn policies(url: &str, count: usize) -> Self {
+        let policies = [
+            ("second", Quota::per_second(10)),
+            ("hour", Quota::per_hour(1_000)),
+            ("all", Quota::per_second(5_000)),
+        ];
+        let named = |(name, quota)| (PolicyName::new(name).expect("a name"), quota);
+        Self::Policies {
+            store: RedisStore::connect(url).await.expect("the server can serve"),
+            policies: Arc::new(policies.map(named)),
+            count,
+            users: Arc::new(
+                (0..KEYS)
+                    .map(|index| Key::from(format!("user:{index:06}")))
+                    .collect(),
+            ),
+            everyone: Key::from("everyone"),
+        }
+    }
+
     pub(crate) async fn decide(&mut self, key: usize) -> Answer {
         match self {
             Self::Incr { connection, keys } => {
@@ -138,13 +169,30 @@ impl Contestant {
                     Answer::Denied
                 }
             }
+            Self::Policies {
+                store,
+                policies,
+                count,
+                users,
+                everyone,
+            } => {
+                let keys = [&users[key], &users[key], everyone];
+                let charges = policies.each_ref();
+                let charges: [Charge<'_>; 3] =
+                    std::array::from_fn(|at| Charge::new(keys[at], &charges[at].0, charges[at].1));
+                let ask = Ask::new(&charges[..*count]).deadline(PATIENCE);
+                match store.acquire(&ask).await.expect("the server answers").granted {
+                    0 => Answer::Denied,
+                    _ => Answer::Allowed,
+                }
+            }
         }
     }
 
     pub(crate) const fn store(&self) -> Option<&RedisStore> {
         match self {
             Self::Tollgate { store, .. } => Some(store),
-            Self::Incr { .. } | Self::Textbook { .. } => None,
+            Self::Incr { .. } | Self::Textbook { .. } | Self::Policies { .. } => None,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a decision through Redis costs: tollgate, a textbook's script, and a bare `INCR` as the floor.
+//! What a decision through Redis costs: tollgate, a textbook's script, and a bare `INCR` as the floor; and what several
+//! policies cost the server against one.
 //!
 //! Each round measures every contestant once, in turn, on an empty server; figures are medians over the rounds, ratios
 //! medians of each round's ratio. Client and server share the machine.
@@ -6,6 +7,7 @@
 mod allocations;
 mod contestant;
 mod load;
+mod policies;
 mod server;
 
 use std::process::ExitCode;
@@ -44,7 +46,7 @@ const HOT: Load = Load {
     decisions: 200_000,
 };
 
-const BARS: [Bar; 8] = [
+const BARS: [Bar; 10] = [
     Bar::at_least("redis_cold_vs_incr", 0.60, 0.70),
     Bar::at_least("redis_cold_vs_textbook", 2.4, 2.8),
     Bar::at_least("redis_hot_vs_incr", 4.0, 4.0),
@@ -53,6 +55,8 @@ const BARS: [Bar; 8] = [
     Bar::at_most("redis_bytes_100_vs_zset", 0.34, 0.34),
     Bar::at_most("redis_bytes_1000_vs_zset", 0.11, 0.11),
     Bar::at_most("redis_client_allocations", 4.0, 4.0),
+    Bar::at_most(policies::LONE, 1.9, 1.9),
+    Bar::at_most(policies::BATCHED, 2.4, 2.4),
 ];
 
 /// What a round measures of a contestant.
@@ -141,7 +145,7 @@ async fn measure(server: &Server, rounds: usize, report: &mut Report) {
         contestants.push(Contestant::new(name, &url, LIMIT).await);
     }
     let mut sizes = Sizes::default();
-    let (mut all, mut spoiled) = (Vec::new(), 0);
+    let (mut all, mut of_policies, mut spoiled) = (Vec::new(), Vec::new(), 0);
     // The first round fills caches.
     let mut warm = false;
     while all.len() < rounds && spoiled < 3 * rounds {
@@ -151,6 +155,7 @@ async fn measure(server: &Server, rounds: usize, report: &mut Report) {
             spoiled += 1;
         } else if std::mem::replace(&mut warm, true) {
             all.push(rows);
+            of_policies.push(policies::one_round(turn, &url, &console).await);
         }
     }
     if all.is_empty() {
@@ -160,6 +165,7 @@ async fn measure(server: &Server, rounds: usize, report: &mut Report) {
         return;
     }
     tell(&all, report);
+    policies::tell(&of_policies, report);
     sizes.tell(report);
     for (name, units) in [
         ("redis_bytes_100_vs_zset", 100),

@@ -12,6 +12,7 @@ use super::key::CounterKey;
 use super::order::{Amend, Amendment, Order, OrderCharge, OrderCounter, OrderPenalty, Wanted};
 use super::queue::Merged;
 use super::script::{By, Script, Scripts};
+use super::several::{self, Several};
 use crate::algorithm::{MAX_TIME, Terms};
 use crate::key::Key;
 use crate::penalty::Penalty;
@@ -22,6 +23,10 @@ use crate::store::{Ask, Charge, Mode, Stamp};
 
 /// Plain asks with deadlines as close as this share a group, and the earlier of their deadlines.
 const DEADLINES_TOGETHER: Duration = Duration::from_millis(8);
+
+pub(super) fn are_near(one: Instant, other: Instant) -> bool {
+    one.max(other) - one.min(other) < DEADLINES_TOGETHER
+}
 
 /// A call that acquires, and whose reply each of its asks finds its answer in.
 #[derive(Debug)]
@@ -45,16 +50,28 @@ impl AcquireCall {
         if let [ask] = asks {
             return Self::of_one(scripts, by, clock, &ask.ask);
         }
-        let uses = uses_of_keys(asks);
+        let mut uses = uses_of_keys(asks);
         let mut groups: SmallVec<[Group; 4]> = SmallVec::new();
+        let mut several = Several::default();
         let mut others: SmallVec<[u16; 16]> = SmallVec::new();
         for (index, Merged { ask, .. }) in asks.iter().enumerate() {
             let index = index as u16;
             match plain(&ask.order) {
-                Some((cost, counter)) if uses.get(&*counter.key) == Some(&1) => {
+                Some((cost, counter)) if uses[&*counter.key].charges == 1 => {
                     put_into_group(&mut groups, ask, cost, counter, index);
+                    continue;
                 }
-                _ => others.push(index),
+                _ => {}
+            }
+            let mut counters = ask.order.counters();
+            let is_fit =
+                several::is_fit(&ask.order) && counters.all(|counter| !uses[&*counter.key].by_others);
+            if !is_fit || !several.push(ask, index) {
+                // What is asked of these counters later is answered later.
+                for counter in ask.order.counters() {
+                    uses.entry(&counter.key).or_default().by_others = true;
+                }
+                others.push(index);
             }
         }
         let mut keys: SmallVec<[&[u8]; 16]> = SmallVec::new();
@@ -69,7 +86,12 @@ impl AcquireCall {
                     .map(|counter| &*counter.key),
             );
         }
+        order.extend_from_slice(&several.asks);
+        keys.extend(several.keys());
         let mut numbers: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
+        if !others.is_empty() {
+            numbers.extend(keys.iter().enumerate().map(|(index, key)| (*key, index + 1)));
+        }
         for &index in &others {
             order.push(index);
             for key in asks[usize::from(index)].ask.order.keys() {
@@ -84,7 +106,9 @@ impl AcquireCall {
         for group in &groups {
             write_group(&mut command, group, clock);
         }
-        command.arg(others.len());
+        if !several.asks.is_empty() || !others.is_empty() {
+            several.write(&mut command, clock);
+        }
         for &index in &others {
             let ask = &asks[usize::from(index)].ask;
             write_ask(&mut command, ask, clock, |key| numbers[&**key]);
@@ -106,12 +130,19 @@ impl AcquireCall {
                 members: SmallVec::from_slice(&[0]),
             };
             write_group(&mut command, &group, clock);
-            command.arg(0);
         } else {
-            let keys = distinct_keys(&ask.order);
+            let mut several = Several::default();
+            let is_several = several::is_fit(&ask.order) && several.push(ask, 0);
+            let keys = match is_several {
+                true => several.keys().collect(),
+                false => distinct_keys(&ask.order),
+            };
             command = start(&scripts.acquire, by, &keys);
-            command.arg(0).arg(1);
-            write_ask(&mut command, ask, clock, |key| number_of(&keys, key));
+            command.arg(0);
+            several.write(&mut command, clock);
+            if !is_several {
+                write_ask(&mut command, ask, clock, |key| number_of(&keys, key));
+            }
         }
         Self {
             command,
@@ -235,7 +266,7 @@ pub(super) fn block(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted
     command
 }
 
-/// An ask of one enforced charge without a penalty, which scripts answer on a shorter way.
+/// An ask of one enforced charge without a penalty, which the script answers on the shortest way; slots are for [`Several`].
 fn plain(order: &Order) -> Option<(u64, &OrderCounter)> {
     match &*order.charges {
         [
@@ -245,15 +276,23 @@ fn plain(order: &Order) -> Option<(u64, &OrderCounter)> {
                 counter: Some(counter),
                 penalty: None,
             },
-        ] if order.hold == 0 => Some((*cost, counter)),
+        ] if order.hold == 0 && !matches!(counter.terms.layout, Layout::Slots(_)) => Some((*cost, counter)),
         _ => None,
     }
 }
 
-fn uses_of_keys(asks: &[Merged]) -> HashMap<&[u8], u16, foldhash::fast::RandomState> {
+/// What a call does with a counter.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    charges: u16,
+    /// Whether an ask that is neither plain nor of [`Several`] has charged it.
+    by_others: bool,
+}
+
+fn uses_of_keys(asks: &[Merged]) -> HashMap<&[u8], Uses, foldhash::fast::RandomState> {
     let mut uses = HashMap::with_capacity_and_hasher(asks.len(), foldhash::fast::RandomState::default());
     for counter in asks.iter().flat_map(|merged| merged.ask.order.counters()) {
-        *uses.entry(&*counter.key).or_default() += 1;
+        uses.entry(&*counter.key).or_insert_with(Uses::default).charges += 1;
     }
     uses
 }
@@ -265,12 +304,11 @@ fn put_into_group(
     counter: &OrderCounter,
     index: u16,
 ) {
-    let near = |deadline: Instant| {
-        deadline.saturating_duration_since(ask.deadline) < DEADLINES_TOGETHER
-            && ask.deadline.saturating_duration_since(deadline) < DEADLINES_TOGETHER
-    };
     let group = groups.iter_mut().find(|group| {
-        group.terms == counter.terms && group.cost == cost && group.want == ask.want && near(group.deadline)
+        group.terms == counter.terms
+            && group.cost == cost
+            && group.want == ask.want
+            && are_near(group.deadline, ask.deadline)
     });
     match group {
         Some(group) => {

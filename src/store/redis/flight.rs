@@ -144,14 +144,16 @@ impl Flight {
 
     /// Reads the replies, and keeps the asks that the server came to too late.
     fn read(&mut self, replies: &Replies, order: &[u16]) -> Result<(), Unreadable> {
-        if replies.each().len() != order.len() {
-            return Err(Unreadable);
-        }
         let mut read: SmallVec<[Option<Reply>; 1]> = self.asks.iter().map(|_| None).collect();
-        for (value, &index) in replies.each().iter().zip(order) {
+        let mut values = replies.each();
+        for &index in order {
             let ask = &self.asks[usize::from(index)].ask;
-            let reply = Reply::read(value, replies.now, &ask.order, ask.want).map_err(|_| Unreadable)?;
+            let reply =
+                Reply::read(&mut values, replies.now, &ask.order, ask.want).map_err(|_| Unreadable)?;
             read[usize::from(index)] = Some(reply);
+        }
+        if !values.is_empty() {
+            return Err(Unreadable);
         }
         for (merged, reply) in mem::take(&mut self.asks).into_iter().zip(read) {
             match reply {

@@ -29,6 +29,7 @@ mod script;
 mod server;
 mod settings;
 mod settle;
+mod several;
 mod single;
 mod stats;
 mod supervisor;

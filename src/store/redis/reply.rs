@@ -6,7 +6,7 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::order::{Order, OrderCounter};
-use crate::algorithm::{After, State};
+use crate::algorithm::{After, Slots, State};
 use crate::quota::Layout;
 use crate::store::{ChargeState, Mode, Outcome, Retry, Stamp};
 
@@ -83,32 +83,50 @@ pub(super) fn is_too_late(value: &Value) -> bool {
 }
 
 impl Reply {
-    /// Reads the reply to `order`, wanted so often.
-    pub(super) fn read(value: &Value, now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
-        if let Value::Array(numbers) = value {
+    /// Reads the reply to `order`, wanted so often, off the front of all that are left.
+    pub(super) fn read(values: &mut &[Value], now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
+        let (first, rest) = values.split_first().ok_or(Malformed)?;
+        if let Value::Array(numbers) = first {
+            *values = rest;
             return Ok(Self::Answer(Answer::read(numbers, now, order, want)?));
         }
-        match whole(value)? {
-            -1 => Ok(Self::TooLate),
-            units @ 1.. => Ok(Self::Answer(Answer::of_plain(units, now, order, want)?)),
-            _ => Err(Malformed),
+        if whole(first)? == -1 {
+            *values = rest;
+            return Ok(Self::TooLate);
         }
+        let charges = order.counters().count();
+        let (units, rest) = values.split_at_checked(charges).ok_or(Malformed)?;
+        *values = rest;
+        Ok(Self::Answer(Answer::of_granted(units, now, order, want)?))
     }
 }
 
 impl Answer {
-    /// A plain ask that was granted all it wanted, as of now, with room for another grant: nothing is told but the units
-    /// in the log.
-    fn of_plain(units: i64, now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
-        let counter = order.counters().next().ok_or(Malformed)?;
+    /// An ask that was granted all it wanted, as of now, with room for another grant: nothing is told but the units that
+    /// each counter has.
+    fn of_granted(units: &[Value], now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
+        let report = |(units, counter): (&Value, &OrderCounter)| {
+            let terms = &counter.terms;
+            let units = whole(units)?;
+            let full_at = match terms.layout {
+                Layout::Log if units > 0 => now + terms.window,
+                Layout::Slots(slots) if units > 0 => Slots::new(slots).end_of(terms, now),
+                _ => return Err(Malformed),
+            };
+            Ok(Report {
+                charged: want,
+                numbers: [units, 0, (full_at - now) as i64],
+            })
+        };
         Ok(Self {
             now,
             stamp: now,
             granted: want,
-            reports: SmallVec::from_buf([Report {
-                charged: want,
-                numbers: [units, 0, counter.terms.window as i64],
-            }]),
+            reports: units
+                .iter()
+                .zip(order.counters())
+                .map(report)
+                .collect::<Result<_, _>>()?,
             blocks: SmallVec::new(),
         })
     }

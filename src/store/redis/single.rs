@@ -80,9 +80,8 @@ impl Dispatch {
 }
 
 fn outcome(replies: &Replies, ask: &Wanted, want: u32) -> Answered {
-    let reply = replies.each().first();
-    match reply.map(|reply| Reply::read(reply, replies.now, &ask.order, want)) {
-        Some(Ok(Reply::Answer(answer))) => Ok(answer.outcome(&ask.order, 0, (answer.granted, want))),
+    match Reply::read(&mut replies.each(), replies.now, &ask.order, want) {
+        Ok(Reply::Answer(answer)) => Ok(answer.outcome(&ask.order, 0, (answer.granted, want))),
         _ => Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
     }
 }

@@ -1,0 +1,243 @@
+-- Lines of acquire.lua: asks of charges that are all enforced, each on a log or slots of its own, answered without the
+-- functions of states.lua. First all counters are read, then all asks are weighed in turn, then what was charged is
+-- written. An ask with a counter that is garbage or of another clock is left over, and so is any later one that shares
+-- a counter with it.
+
+local SLOT = 14
+-- More units than fit anywhere.
+local FULL = 2 ^ 53
+
+-- Of each counter, by its place among these: what was found, or false; what stays in front of what is charged, or false
+-- if all does; a unit as it is written, if it is a log; units by now and when it was found. One that asks are left over
+-- for is full. Tables that are made with some room need not grow for a lone ask.
+local text_of, kept_of, one_of = { false, false, false }, { false, false, false }, { false, false, false }
+local live_of, found_of = { false, false, false }, { false, false, false }
+-- Where it is written anew: where the TTL ends. Of slots: units in front of those that count, and the slot of now.
+local ends_of, slots_of = {}, {}
+-- Units by the time from which on asks were left over, if any were.
+local closed_of
+local before_all = k
+
+-- How many slots from the first on have a number of at most `bound`: their index, or units up to them.
+local INDEX, UP_TO = 1, 8
+local function leading(text, number, bound)
+  local step, low, high = 1, 0, (#text - 1) / SLOT
+  while low + step <= high and unpack('>I7', text, 1 + number + (low + step - 1) * SLOT) <= bound do
+    low, step = low + step, step * 2
+  end
+  high = math.min(low + step - 1, high)
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if unpack('>I7', text, 1 + number + middle * SLOT) <= bound then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low
+end
+
+local kinds, at_byte, i = string.byte(several), 2, 0
+for _ = 1, kinds do
+  local keys, slots, window
+  keys, slots, window, at_byte = unpack('>HHI7', several, at_byte)
+  if slots == 0 then
+    local bytes, format, head, range, grain, grain_start, ends, one
+    -- @include log_window.lua
+    for _ = 1, keys do
+      i = i + 1
+      local text = redis.pcall('GET', KEYS[before_all + i])
+      local usual, base, count, first, newest, kept = true, now, 0, 0, nil, false
+      -- @include log_found.lua
+      local live = FULL
+      if usual then
+        live = count - first
+        -- @include log_kept.lua
+        if kept then
+          ends_of[i] = ends
+        end
+      end
+      text_of[i], kept_of[i], one_of[i], live_of[i], found_of[i] = text, kept, one, live, live
+    end
+  else
+    local width = floor((window + slots - 1) / slots)
+    local expired, index = floor((now + 1 - window) / width) - 1, floor(now / width)
+    -- A new slot sets the TTL anew; where slots are longer than its slack, every charge does.
+    local keeps_ttl = width <= (window > 8000000 and floor(window / 8) or 1000000) - 20000
+    for _ = 1, keys do
+      i = i + 1
+      local text = redis.pcall('GET', KEYS[before_all + i])
+      local before, live, kept = 0, 0, 'S'
+      if text then
+        local size = #text - 1
+        live = FULL
+        if size > 0 and size % SLOT == 0 and string.byte(text) == 83 then
+          local count, first = size / SLOT, leading(text, INDEX, expired)
+          if first == count then
+            text, live = false, 0
+          else
+            local oldest
+            local newest, all = unpack('>I7I7', text, size - 12)
+            if first == 0 then
+              oldest = unpack('>I7', text, 2)
+            else
+              before, oldest = unpack('>I7I7', text, first * SLOT - 5)
+            end
+            if
+              oldest <= newest
+              and newest <= index
+              and (newest - oldest - 2) * width <= window + math.min(window, 1000000)
+              and (newest == index or count - first < slots + 2)
+              and before <= all
+              and all < 2 ^ 52
+            then
+              live = all - before
+            end
+            if newest == index and first * 4 < count and keeps_ttl then
+              kept = false
+            else
+              -- Where many have left the window, the last of them stays, for the units up to it.
+              local from = first * 4 < count and 2 or 2 + (first - 1) * SLOT
+              kept = 'S' .. string.sub(text, from, newest == index and -1 - SLOT or -1)
+            end
+          end
+        end
+      end
+      slots_of[i] = { before, index }
+      if kept then
+        ends_of[i] = (index + 1) * width + window - 1
+      end
+      text_of[i], kept_of[i], live_of[i], found_of[i] = text, kept, live, live
+    end
+  end
+end
+
+local shapes, shape_at, runs = string.byte(several, at_byte), { false }, nil
+at_byte = at_byte + 1
+for shape = 1, shapes do
+  shape_at[shape] = at_byte
+  at_byte = at_byte + 12 + 19 * string.byte(several, at_byte + 11)
+end
+runs, at_byte = unpack('>H', several, at_byte)
+-- Of each charge of a shape: what all that is wanted takes, and what leaves room for one more grant.
+local takes, leaves_room = { 0, 0, 0 }, { 0, 0, 0 }
+for _ = 1, runs do
+  local shape, asks
+  shape, asks, at_byte = unpack('>BB', several, at_byte)
+  shape = shape_at[shape]
+  local not_after, want, charges = unpack('>I7I4B', several, shape)
+  for each = 1, charges do
+    local cost, capacity = unpack('>I5I5', several, shape + 19 * each - 7)
+    takes[each], leaves_room[each] = cost * want, capacity - cost
+  end
+  local places, place = { unpack(string.rep('>H', asks * charges), several, at_byte) }, 0
+  at_byte = at_byte + 2 * asks * charges
+  for _ = 1, asks do
+    local short = now > not_after and 1
+    for each = 1, short and 0 or charges do
+      local i = places[place + each]
+      local used = live_of[i] + takes[each]
+      if used > leaves_room[each] then
+        short = each
+        break
+      end
+      live_of[i] = used
+      replies[answered + each] = used
+    end
+    if not short then
+      answered = answered + charges
+    else
+      for each = 1, short - 1 do
+        local i = places[place + each]
+        live_of[i], replies[answered + each] = live_of[i] - takes[each], nil
+      end
+      answered = answered + 1
+      local granted, usual = want, true
+      for each = 1, charges do
+        local live, cost, capacity = live_of[places[place + each]], unpack('>I5I5', several, shape + 19 * each - 7)
+        if live == FULL then
+          usual = false
+        elseif live + cost * granted > capacity then
+          granted = live < capacity and floor((capacity - live) / cost) or 0
+        end
+      end
+      if now > not_after then
+        replies[answered] = -1
+      elseif not usual then
+        left_over, closed_of = left_over or {}, closed_of or {}
+        local ask = { reply = answered, want = want, hold = 0, not_after = not_after, charges = {} }
+        for each = 1, charges do
+          local i, cost, capacity, slots, window = places[place + each], unpack('>I5I5HI7', several, shape + 19 * each - 7)
+          ask.charges[each] =
+            { k = before_all + i, cost = cost, enforced = true, capacity = capacity, slots = slots, window = window }
+          if live_of[i] < FULL then
+            closed_of[i], live_of[i] = live_of[i], FULL
+          end
+        end
+        left_over[#left_over + 1] = ask
+      else
+        local reply = { granted, 0 }
+        for each = 1, charges do
+          local i, cost, capacity, slots, window = places[place + each], unpack('>I5I5HI7', several, shape + 19 * each - 7)
+          local text, found, used = text_of[i], found_of[i], live_of[i] + cost * granted
+          live_of[i] = used
+          -- Of a log, slots are microseconds.
+          local width, newest, base, origin, bytes, format = 1, nil, nil, nil, nil, nil
+          if slots > 0 then
+            width = floor((window + slots - 1) / slots)
+            newest = text and unpack('>I7', text, #text - SLOT + 1)
+          elseif text then
+            bytes = window <= 1000000000 and 4 or window <= 250000000000 and 5 or 6
+            format = '>I' .. bytes
+            base, origin = unpack('>I7', text, 2), unpack(format, text, 9)
+            newest = base + (unpack(format, text, #text - bytes + 1) - origin) % 256 ^ bytes
+          end
+          local stays = width - 1 + window - now
+          local of_now = (floor(now / width)) * width + stays
+          -- One more grant fits when so many have left.
+          local to_leave, retry = used + cost - capacity, 0
+          if cost > capacity then
+            retry = -1
+          elseif to_leave > found then
+            retry = of_now
+          elseif to_leave > 0 then
+            local last
+            if slots > 0 then
+              last = unpack('>I7', text, 2 + SLOT * leading(text, UP_TO, slots_of[i][1] + to_leave - 1))
+            else
+              local from = #text + 1 - (found - to_leave + 1) * bytes
+              last = base + (unpack(format, text, from) - origin) % 256 ^ bytes
+            end
+            -- Of garbage, even the last is not the latest.
+            retry = math.max(math.min(last, newest) * width + stays, 1)
+          end
+          local empty = used > found and of_now or newest and newest * width + stays or 0
+          local size = 4 * each - 1
+          reply[size], reply[size + 1], reply[size + 2], reply[size + 3] = granted, used, retry, empty
+        end
+        replies[answered] = reply
+      end
+    end
+    place = place + charges
+  end
+end
+
+for i = 1, i do
+  local live = closed_of and closed_of[i] or live_of[i]
+  local units = live - found_of[i]
+  if units > 0 then
+    local k, kept, slots, added = before_all + i, kept_of[i], slots_of[i], one_of[i]
+    if slots then
+      added = pack('>I7I7', slots[2], slots[1] + live)
+    elseif units > 1 then
+      added = string.rep(added, units)
+    end
+    if kept then
+      redis.call('SET', KEYS[k], kept .. added, 'PX', ttl_to(ends_of[i]))
+    elseif slots then
+      redis.call('SETRANGE', KEYS[k], #text_of[i] - SLOT, added)
+    else
+      redis.call('APPEND', KEYS[k], added)
+    end
+  end
+end

@@ -1,0 +1,127 @@
+//! Asks over several policies that travel together: keys that many of them share, garbage amid them, and others that
+//! the script answers another way.
+
+use std::sync::Arc;
+
+use redis::Value;
+use tokio::task::JoinSet;
+use tollgate::store::{Ask, Charge};
+use tollgate::{Key, PolicyName, Quota, RedisStore, Store};
+
+use crate::server::{Server, Version};
+use crate::support::{LONG, YEAR, assert_every_key_expires, connect, keys};
+
+const USERS: usize = 8;
+const EACH: usize = 12;
+
+fn name(text: &str) -> PolicyName {
+    PolicyName::new(text).expect("a name")
+}
+
+/// One ask of these charges.
+async fn ask(store: &RedisStore, charges: &[(&Key, &PolicyName, Quota, u64)]) -> u32 {
+    let charges: Vec<Charge<'_>> = charges
+        .iter()
+        .map(|&(key, policy, quota, cost)| Charge::new(key, policy, quota).cost(cost))
+        .collect();
+    let answer = store.acquire(&Ask::new(&charges).deadline(LONG)).await;
+    answer.expect("it answers").granted
+}
+
+/// How many asks of each user are granted: half of them over three policies, the others over one or with a layout
+/// that is answered in general.
+async fn grants(store: &RedisStore, user_limit: u64, all_limit: u64) -> [u64; USERS] {
+    let policies = Arc::new([name("short"), name("long"), name("all"), name("bucket")]);
+    let mut asks = JoinSet::new();
+    for number in 0..USERS * EACH {
+        let (store, policies) = (store.clone(), Arc::clone(&policies));
+        let user = number % USERS;
+        asks.spawn(async move {
+            let [short, long, all, bucket] = &*policies;
+            let (key, everyone) = (Key::from(user as u64), Key::from("everyone"));
+            let log = Quota::new(user_limit, YEAR);
+            let day = Quota::new(user_limit * 3, YEAR / 2);
+            let slots = Quota::new(all_limit, YEAR).slots(64);
+            let wide = Quota::token_bucket(tollgate::Rate::new(1_000, YEAR), 1_000);
+            let granted = match number / USERS % 3 {
+                0 => {
+                    ask(
+                        &store,
+                        &[
+                            (&key, short, log, 1),
+                            (&key, long, day, 1),
+                            (&everyone, all, slots, 1),
+                        ],
+                    )
+                    .await
+                }
+                1 => {
+                    ask(
+                        &store,
+                        &[
+                            (&key, short, log, 1),
+                            (&everyone, all, slots, 1),
+                            (&key, bucket, wide, 1),
+                        ],
+                    )
+                    .await
+                }
+                _ => ask(&store, &[(&key, short, log, 1), (&everyone, all, slots, 1)]).await,
+            };
+            (user, u64::from(granted))
+        });
+    }
+    let mut granted = [0; USERS];
+    while let Some(answer) = asks.join_next().await {
+        let (user, times) = answer.expect("no panic");
+        granted[user] += times;
+    }
+    granted
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c5_asks_that_travel_together_take_exactly_what_all_limits_allow() {
+    for version in Version::all() {
+        let server = Server::start(version).await;
+        let store = connect(&server.url()).await;
+        for (user_limit, all_limit) in [(5, 1_000), (7, 30), (1, 1_000), (EACH as u64, 10)] {
+            let () = server.cli(&["FLUSHALL"]).await;
+            let granted = grants(&store, user_limit, all_limit).await;
+            let each = user_limit * USERS as u64;
+            assert_eq!(granted.iter().sum::<u64>(), each.min(all_limit), "{granted:?}");
+            assert!(granted.iter().all(|&times| times <= user_limit), "{granted:?}");
+            assert_every_key_expires(&server).await;
+            // What was denied has left no trace: a raise gives exactly the rest.
+            let rest = grants(&store, user_limit, all_limit + 3).await;
+            let left = (each - granted.iter().sum::<u64>()).min(all_limit + 3 - each.min(all_limit));
+            assert_eq!(rest.iter().sum::<u64>(), left, "{rest:?}");
+        }
+        let stats = store.stats();
+        assert!(stats.calls < stats.asks, "some travelled together: {stats:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c13_poison_amid_asks_of_several_charges_harms_no_other() {
+    let server = Server::start(Version::V7).await;
+    let store = connect(&server.url()).await;
+    for poison in ["list", "garbage", "another layout"] {
+        let () = server.cli(&["FLUSHALL"]).await;
+        // One ask of each user, so that all keys are there.
+        assert_eq!(grants(&store, 1, 1_000).await, [1; USERS]);
+        for key in keys(&server).await {
+            let key = String::from_utf8(key).expect("it is text");
+            let _: Value = server.cli(&["DEL", &key]).await;
+            // Those of every other user, and what all share.
+            if key.contains("=1}") || key.contains("=3}") || key.contains("everyone") {
+                let _: Value = match poison {
+                    "list" => server.cli(&["RPUSH", &key, "1", "2"]).await,
+                    "garbage" => server.cli(&["SET", &key, "Lxxxxxxxxxxxxxxxxxxxx"]).await,
+                    _ => server.cli(&["SET", &key, "Bxxxxxxxxxxxxxxx"]).await,
+                };
+            }
+        }
+        assert_eq!(grants(&store, 5, 1_000).await, [5; USERS], "{poison}");
+        assert_every_key_expires(&server).await;
+    }
+}
