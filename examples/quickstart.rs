@@ -1,4 +1,4 @@
-//! Five requests per sliding ten seconds and client. With `REDIS_URL` all instances share the limit.
+//! Five requests per sliding ten seconds and client, and twenty from each address, whatever keys it shows. With `REDIS_URL` all instances share the limit.
 //!
 //! ```text
 //! cargo run --example quickstart
@@ -18,18 +18,23 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tollgate::key::{self, KeyExtractor};
 use tollgate::store::{self, AnyStore};
-use tollgate::{Decision, Quota, RateLimitLayer};
+use tollgate::{Decision, Policy, Quota, RateLimitLayer};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 fn app(store: AnyStore) -> Router {
-    // Nobody has verified the key at this point, so a client that invents keys gets a fresh count for each. Where
-    // that matters, verify the key in an outer layer first, or add a limit per address in a layer outside this one.
-    let key = key::Header::new(API_KEY).or(key::PeerIp);
-    let quota = Quota::new(5, Duration::from_secs(10));
-    Router::new()
-        .route("/", get(hello))
-        .layer(RateLimitLayer::new(store, quota, key))
+    let window = Duration::from_secs(10);
+    let client = key::Header::new(API_KEY).or(key::PeerIp);
+    let limit = RateLimitLayer::with_policies(
+        store,
+        [
+            Policy::new("client", Quota::new(5, window), client),
+            // Nobody has verified the key at this point, so a client that invents keys gets a fresh count for each. Its
+            // address it cannot invent. What one of the two denies is charged to neither.
+            Policy::new("address", Quota::new(20, window), key::PeerIp),
+        ],
+    );
+    Router::new().route("/", get(hello)).layer(limit)
 }
 
 async fn hello(decision: Decision) -> String {
@@ -69,7 +74,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     println!("listening on {url}, counting {place}");
     println!("Try six requests within ten seconds; the sixth is refused until the first is ten seconds old:");
     println!("  for i in 1 2 3 4 5 6; do curl -i {url}; done");
-    println!("Clients with a key have a limit of their own:");
+    println!("Clients with a key have a limit of their own, and each address one of 20:");
     println!("  curl -i -H 'x-api-key: alice' {url}");
     // The limit by address needs to know the peer's.
     let app = app(store).into_make_service_with_connect_info::<SocketAddr>();

@@ -62,6 +62,15 @@ impl Clock {
     }
 }
 
+/// A duration in whole microseconds, rounded up, at most [`u64::MAX`].
+#[inline]
+pub(crate) const fn micros_up(duration: Duration) -> u64 {
+    duration
+        .as_secs()
+        .saturating_mul(1_000_000)
+        .saturating_add(duration.subsec_nanos().div_ceil(1_000) as u64)
+}
+
 /// A duration in whole microseconds, at most [`u64::MAX`].
 #[inline]
 pub(crate) fn micros(duration: Duration) -> u64 {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
@@ -19,13 +19,16 @@ use crate::key::Key;
 use crate::penalty::Penalty;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::settler::Settler;
-use crate::store::{Ask, Charge, MemoryStore, Mode, Outcome, Store, StoreError, StoreErrorKind, StoreFuture};
+use crate::settler::{OwnedCorrection, Settler};
+use crate::store::{
+    Ask, Charge, Correction, CorrectionKind, MemoryStore, Mode, Outcome, Stamp, Store, StoreError,
+    StoreErrorKind, StoreFuture,
+};
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Longer ones count as this, which any clock can add.
-const MAX_DEADLINE: Duration = Duration::from_secs(366 * 86_400);
+pub(crate) const MAX_DEADLINE: Duration = Duration::from_secs(366 * 86_400);
 
 /// A store, and what answers when it cannot.
 pub(crate) struct Engine {
@@ -124,6 +127,56 @@ impl Engine {
     /// What [`decide`](Self::decide) would answer, charging nothing.
     pub(crate) fn peek(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
         self.run(charges, failures, Act::Peek)
+    }
+
+    /// Gives back units that were charged as of `stamp`, off the critical path.
+    pub(crate) fn give_back(&self, charge: OwnedCharge, stamp: Stamp, is_local: bool) {
+        self.correct(charge, CorrectionKind::GiveBack { times: 1, stamp }, is_local);
+    }
+
+    /// Charges units whether they fit or not, off the critical path.
+    pub(crate) fn charge_more(&self, charge: OwnedCharge, is_local: bool) {
+        self.correct(charge, CorrectionKind::Charge, is_local);
+    }
+
+    /// Makes corrections, and waits until the store has made them.
+    pub(crate) async fn correct_now(&self, corrections: &[OwnedCorrection]) -> Result<(), StoreError> {
+        let charges: SmallVec<[[Charge<'_>; 1]; 1]> =
+            corrections.iter().map(|each| [each.charge.borrow()]).collect();
+        let corrections: SmallVec<[Correction<'_>; 1]> = corrections
+            .iter()
+            .zip(&charges)
+            .map(|(each, charge)| each.of(Ask::new(charge).deadline(self.deadline)))
+            .collect();
+        self.in_time(self.store.settle(&corrections)).await
+    }
+
+    /// The answer of the store, or a timeout when the deadline has passed.
+    pub(crate) async fn in_time(&self, answer: StoreFuture<()>) -> Result<(), StoreError> {
+        match answer.into_ready() {
+            Ok(answer) => answer,
+            Err(answer) => timeout(self.deadline, answer)
+                .await
+                .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout))),
+        }
+    }
+
+    /// Corrects what the store has charged, or what has been counted in its place.
+    fn correct(&self, charge: OwnedCharge, kind: CorrectionKind, is_local: bool) {
+        let correction = OwnedCorrection { charge, kind };
+        if is_local {
+            // A memory store answers at once and never fails.
+            if let Some(local) = self.local.get() {
+                correction.make_in(local);
+            }
+        } else {
+            self.settler.push(correction);
+        }
+    }
+
+    /// Waits for what is corrected in the background. How much of it was not made.
+    pub(crate) async fn shutdown(&self) -> u64 {
+        self.settler.flush(self.settler.lifetime()).await
     }
 
     fn run(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy], act: Act) -> Decided {
@@ -312,6 +365,10 @@ impl From<&Charge<'_>> for OwnedCharge {
 }
 
 impl OwnedCharge {
+    pub(crate) fn with_cost(&self, cost: u64) -> Self {
+        Self { cost, ..self.clone() }
+    }
+
     pub(crate) fn borrow(&self) -> Charge<'_> {
         Charge {
             penalty: self.penalty.as_ref(),
@@ -345,6 +402,13 @@ pub(crate) struct Deciding {
     act: Act,
 }
 
+impl Deciding {
+    /// What is asked.
+    pub(crate) fn charges(&self) -> SmallVec<[Charge<'_>; 1]> {
+        self.charges.iter().map(OwnedCharge::borrow).collect()
+    }
+}
+
 impl Future for Deciding {
     type Output = Decision;
 
@@ -361,8 +425,10 @@ impl Future for Deciding {
                 Err(StoreError::new(StoreErrorKind::Timeout))
             }
         };
-        let charges: SmallVec<[Charge<'_>; 1]> = self.charges.iter().map(OwnedCharge::borrow).collect();
-        Poll::Ready(self.engine.conclude(&charges, &self.failures, self.act, answer))
+        Poll::Ready(
+            self.engine
+                .conclude(&self.charges(), &self.failures, self.act, answer),
+        )
     }
 }
 

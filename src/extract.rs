@@ -1,4 +1,4 @@
-//! [`Decision`] as an axum extractor.
+//! [`Decision`] and [`ChargeHandle`] as axum extractors.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -8,6 +8,7 @@ use axum_core::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 
+use crate::charge::ChargeHandle;
 use crate::decision::Decision;
 
 /// The decision of the innermost layer that limits the request; without one, that it is exempt. `Option<Decision>`
@@ -44,6 +45,45 @@ impl fmt::Display for MissingDecision {
 impl std::error::Error for MissingDecision {}
 
 impl IntoResponse for MissingDecision {
+    fn into_response(self) -> Response {
+        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+    }
+}
+
+/// The charge of the innermost layer that limits the request and has
+/// [`charge_extension`](crate::RateLimitLayer::charge_extension) set. `Option<ChargeHandle>` where there may be none.
+impl<S: Sync> FromRequestParts<S> for ChargeHandle {
+    type Rejection = MissingCharge;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
+        parts.extensions.get().cloned().ok_or(MissingCharge(()))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for ChargeHandle {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+/// A handler takes a [`ChargeHandle`], and no layer has made one: status 500.
+#[derive(Clone, Copy, Debug)]
+pub struct MissingCharge(());
+
+impl fmt::Display for MissingCharge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "no rate-limit charge in the request's extensions: set `charge_extension(true)` on the \
+             tollgate::RateLimitLayer around this route, or extract Option<ChargeHandle>",
+        )
+    }
+}
+
+impl std::error::Error for MissingCharge {}
+
+impl IntoResponse for MissingCharge {
     fn into_response(self) -> Response {
         (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
     }

@@ -11,10 +11,11 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::charge::ChargeHandle;
 use crate::decision::Decision;
-use crate::engine::Deciding;
 use crate::headers::Headers;
-use crate::layer::Config;
+use crate::layer::{Assessment, Concluded, Config, Waiting};
+use crate::lookup::LookingUp;
 use crate::rejection::Rejection;
 use crate::response::ResponseForRejection;
 use crate::service::refuse;
@@ -37,14 +38,16 @@ pin_project! {
         Calling {
             #[pin]
             inner: F,
-            decided: Option<(Decision, Headers)>,
+            decision: Decision,
+            headers: Headers,
+            settling: Option<ChargeHandle>,
         },
         Refused {
             response: Option<Res>,
         },
-        /// The store is asked. The service was ready when it was taken.
-        Deciding {
-            deciding: Deciding,
+        /// Something has to be looked up, or the store is asked. The service was ready when it was taken.
+        Waiting {
+            step: Step,
             request: Option<(Parts, B)>,
             service: Option<S>,
             config: Arc<Config>,
@@ -53,22 +56,36 @@ pin_project! {
     }
 }
 
+/// What is waited for.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would cost each request to a remote store an allocation"
+)]
+enum Step {
+    LookingUp(LookingUp),
+    Deciding(Waiting),
+}
+
+impl<F, Res, S, B, R> State<F, Res, S, B, R> {
+    fn calling(inner: F, concluded: Concluded, config: &Config) -> Self {
+        let Concluded { decision, charge } = concluded;
+        let settling = charge.filter(|_| config.settles());
+        Self::Calling {
+            inner,
+            decision,
+            headers: config.headers,
+            settling,
+        }
+    }
+}
+
 impl<S, B, R> ResponseFuture<S, B, R>
 where
     S: Service<Request<B>>,
 {
-    pub(crate) const fn passing(inner: S::Future) -> Self {
+    pub(crate) fn calling(inner: S::Future, concluded: Concluded, config: &Config) -> Self {
         Self {
-            state: State::Calling { inner, decided: None },
-        }
-    }
-
-    pub(crate) const fn calling(inner: S::Future, decision: Decision, headers: Headers) -> Self {
-        Self {
-            state: State::Calling {
-                inner,
-                decided: Some((decision, headers)),
-            },
+            state: State::calling(inner, concluded, config),
         }
     }
 
@@ -80,16 +97,36 @@ where
         }
     }
 
+    pub(crate) fn looking_up(
+        request: (Parts, B),
+        service: S,
+        config: Arc<Config>,
+        rejection: Arc<R>,
+    ) -> Self {
+        let step = Step::LookingUp(config.look_up());
+        Self::waiting(step, request, service, config, rejection)
+    }
+
     pub(crate) const fn deciding(
-        deciding: Deciding,
+        waiting: Waiting,
+        request: (Parts, B),
+        service: S,
+        config: Arc<Config>,
+        rejection: Arc<R>,
+    ) -> Self {
+        Self::waiting(Step::Deciding(waiting), request, service, config, rejection)
+    }
+
+    const fn waiting(
+        step: Step,
         request: (Parts, B),
         service: S,
         config: Arc<Config>,
         rejection: Arc<R>,
     ) -> Self {
         Self {
-            state: State::Deciding {
-                deciding,
+            state: State::Waiting {
+                step,
                 request: Some(request),
                 service: Some(service),
                 config,
@@ -110,36 +147,60 @@ where
         loop {
             let mut this = self.as_mut().project();
             let next = match this.state.as_mut().project() {
-                StateProj::Calling { inner, decided } => {
+                StateProj::Calling {
+                    inner,
+                    decision,
+                    headers,
+                    settling,
+                } => {
                     let mut response = ready!(inner.poll(cx))?;
-                    if let Some((decision, headers)) = decided {
-                        headers.write(decision, &mut response);
+                    if let Some(charge) = settling {
+                        let (parts, body) = response.into_parts();
+                        charge.settle_by(&parts);
+                        response = Response::from_parts(parts, body);
                     }
+                    headers.write(decision, &mut response);
                     return Poll::Ready(Ok(response));
                 }
                 StateProj::Refused { response } => {
                     return Poll::Ready(Ok(response.take().expect("polled after completion")));
                 }
-                StateProj::Deciding {
-                    deciding,
+                StateProj::Waiting {
+                    step,
                     request,
                     service,
                     config,
                     rejection,
                 } => {
-                    let decision = ready!(Pin::new(deciding).poll(cx));
-                    let (mut parts, body) = request.take().expect("taken once, when decided");
-                    let mut service = service.take().expect("taken once, when decided");
-                    if decision.is_allowed() {
-                        config.tell(&mut parts, &decision);
-                        State::Calling {
-                            inner: service.call(Request::from_parts(parts, body)),
-                            decided: Some((decision, config.headers)),
+                    let (parts, _) = request.as_mut().expect("taken once, when decided");
+                    let assessment = match step {
+                        Step::LookingUp(looking_up) => {
+                            ready!(looking_up.poll(parts, cx));
+                            config.assess(parts)
                         }
-                    } else {
-                        State::Refused {
-                            response: Some(refuse(&**rejection, Rejection::of(decision), &parts, config)),
+                        Step::Deciding(waiting) => {
+                            Assessment::Decided(ready!(waiting.poll(config, parts, cx)))
                         }
+                    };
+                    let why = match assessment {
+                        Assessment::Wait(waiting) => {
+                            *step = Step::Deciding(waiting);
+                            continue;
+                        }
+                        Assessment::Decided(concluded) if concluded.decision.is_allowed() => {
+                            let (mut parts, body) = request.take().expect("taken once, when decided");
+                            let mut service = service.take().expect("taken once, when decided");
+                            config.tell(&mut parts, &concluded);
+                            let inner = service.call(Request::from_parts(parts, body));
+                            let calling = State::calling(inner, concluded, config);
+                            this.state.set(calling);
+                            continue;
+                        }
+                        Assessment::Decided(concluded) => Rejection::of(concluded.decision),
+                        Assessment::Refuse(rejection) => rejection,
+                    };
+                    State::Refused {
+                        response: Some(refuse(&**rejection, why, parts, config)),
                     }
                 }
             };

@@ -1,24 +1,38 @@
 //! The layer and its settings.
 
 use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
-use http::HeaderName;
 use http::request::Parts;
+use http::{HeaderName, StatusCode};
+use smallvec::SmallVec;
 use tower_layer::Layer;
 
-use crate::decision::Decision;
+use crate::charge::ChargeHandle;
+use crate::decision::{Decision, Exemptions, Source};
 use crate::engine::{Decided, Deciding, Engine};
+use crate::exemption::{ExemptReason, Exemption};
 use crate::failure::FailurePolicy;
 use crate::headers::Headers;
-use crate::key::{KeyExtractor, KeyHasher};
-use crate::policy::{Cost, MissingKey, Policy, PolicyName, Quotas};
+use crate::hook::{Hook, OnDecision};
+use crate::key::{Key, KeyExtractor, KeyHasher};
+use crate::limiter::Limiter;
+use crate::lookup::{LookingUp, Lookup};
+use crate::policy::{
+    Cost, MissingKey, Policy, PolicyHandle, PolicyName, PolicySet, Quotas, RealCost, Take, Taken,
+};
+use crate::predicate::Predicate;
 use crate::preflight::is_preflight;
-use crate::rejection::Rejection;
+use crate::rejection::{Rejection, RejectionKind};
 use crate::response::DefaultResponse;
+use crate::rules::Rules;
 use crate::service::RateLimit;
-use crate::store::Store;
+use crate::store::{Charge, Store};
 
 /// Limits the requests of a service: the factory of [`RateLimit`].
 ///
@@ -40,12 +54,22 @@ pub struct RateLimitLayer<R = DefaultResponse> {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     engine: Arc<Engine>,
-    policy: Policy,
+    policies: PolicySet,
     hasher: KeyHasher,
     pub(crate) headers: Headers,
+    skip: Skip,
     exempt_preflight: bool,
     decision_extension: bool,
+    charge_extension: bool,
+    /// Whether responses can tell what requests cost.
+    settles: bool,
+    lookups: Arc<[Lookup]>,
+    hook: Hook,
 }
+
+/// Requests that no policy counts.
+#[derive(Clone, Default)]
+struct Skip(Vec<Arc<dyn Predicate>>);
 
 impl RateLimitLayer {
     /// Limits each key that `key` finds to `quota`, counted in `store`.
@@ -53,76 +77,231 @@ impl RateLimitLayer {
     /// The policy is named after its quota (`100-per-60s`), the same on all instances; two layers with one store
     /// whose quotas and keys are alike share their counters unless they are [named](Self::name).
     pub fn new(store: impl Store, quota: impl Into<Quotas>, key: impl KeyExtractor) -> Self {
+        Self::with_policies(store, [Policy::of(quota.into(), key)])
+    }
+
+    /// Limits each request by all `policies` in one decision: what one of them denies is charged to none. The keys of
+    /// one request travel to the store together.
+    ///
+    /// # Panics
+    ///
+    /// If two policies have one name.
+    #[track_caller]
+    pub fn with_policies(store: impl Store, policies: impl IntoIterator<Item = Policy>) -> Self {
         let engine = Engine::new(store);
         let hasher = if engine.is_in_process() {
             KeyHasher::in_process()
         } else {
             KeyHasher::default()
         };
-        Self {
+        let mut this = Self {
             config: Arc::new(Config {
                 engine: Arc::new(engine),
-                policy: Policy::new(quota.into(), key),
+                policies: PolicySet::default(),
                 hasher,
                 headers: Headers::default(),
+                skip: Skip::default(),
                 exempt_preflight: false,
                 decision_extension: true,
+                charge_extension: false,
+                settles: false,
+                lookups: Arc::default(),
+                hook: Hook::default(),
             }),
             rejection: Arc::new(DefaultResponse::new()),
+        };
+        for policy in policies {
+            this = this.policy(policy);
         }
+        this
     }
 }
 
 impl<R> RateLimitLayer<R> {
+    #[track_caller]
     fn set(mut self, set: impl FnOnce(&mut Config)) -> Self {
         set(Arc::make_mut(&mut self.config));
         self
     }
 
-    /// Names the policy: clients see the name, it separates the policy's counters from those of others in the
-    /// store, and keeps them when the limit changes.
+    /// Adds a policy to the decision on each request.
     ///
     /// # Panics
     ///
-    /// If the name is not 1 to 64 ASCII letters, digits, `-`, `_`, `.`, `/` or `:`. Check names from outside with
-    /// [`PolicyName::new`].
+    /// If another policy of the layer has its name.
+    #[track_caller]
+    pub fn policy(self, policy: Policy) -> Self {
+        self.set(|config| {
+            config.settles |= policy.settles();
+            config.policies.push(policy);
+        })
+    }
+
+    /// Adds the policies of the most specific rule that a request falls under, which are one decision with those that
+    /// every request meets. A layer has one set of rules.
+    ///
+    /// ```
+    /// use http::Method;
+    /// use tollgate::{MemoryStore, Policy, Quota, RateLimitLayer, Rule, Rules, key};
+    ///
+    /// let per_address = |name, quota| vec![Policy::new(name, quota, key::PeerIp)];
+    /// let rules = Rules::new(per_address("rest", Quota::per_minute(600)))
+    ///     .on(
+    ///         Rule::path("/login").method(Method::POST),
+    ///         per_address("login", Quota::per_minute(5)),
+    ///     )
+    ///     .on(Rule::path("/healthz"), vec![]);
+    /// let all = Policy::new("all", Quota::per_second(5_000), key::Global);
+    /// let layer = RateLimitLayer::with_policies(MemoryStore::new(), [all]).rules(rules);
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the layer has rules already, two rules can be for one request and none is more specific, or two policies have one
+    /// name. Clones of one policy may stand in several rules: they share their counters.
+    #[track_caller]
+    pub fn rules(self, rules: Rules<Vec<Policy>>) -> Self {
+        let rules = rules.checked();
+        self.set(|config| {
+            config.settles |= rules.values().flatten().any(Policy::settles);
+            config.policies.set_rules(rules);
+        })
+    }
+
+    /// Names the layer's first policy, that of [`new`](RateLimitLayer::new): separates its counters from those of others in
+    /// the store, and keeps them when the limit changes. Clients see the name in `RateLimit-Policy`.
+    ///
+    /// # Panics
+    ///
+    /// If the name is not 1 to 64 ASCII letters, digits, `-`, `_`, `.`, `/` or `:`, or another policy of the layer has it. Check
+    /// names from outside with [`PolicyName::new`].
     #[track_caller]
     pub fn name(self, name: impl TryInto<PolicyName, Error: fmt::Display>) -> Self {
         let name = PolicyName::expect(name);
-        self.set(|config| config.policy.name = name)
+        self.first(|policy| policy.name = name)
     }
 
-    /// Units that a request takes: a number, or a function of the request. 1 if not set.
+    /// Units that a request takes of the first policy: a number, or a function of the request. 1 if not set.
+    #[track_caller]
     pub fn cost(self, cost: impl Into<Cost>) -> Self {
         let cost = cost.into();
-        self.set(|config| config.policy.cost = cost)
+        self.first(|policy| policy.cost = cost)
     }
 
-    /// What happens to requests without a key. [`MissingKey::Shared`] if not set.
+    /// What happens to requests without a key of the first policy. [`MissingKey::Shared`] if not set.
     ///
     /// # Panics
     ///
     /// If the status of [`MissingKey::Reject`] is not an error (4xx or 5xx): a refusal must not look like success.
     #[track_caller]
     pub fn missing_key(self, missing: MissingKey) -> Self {
-        if let MissingKey::Reject(status) = missing {
-            assert!(
-                status.is_client_error() || status.is_server_error(),
-                "a request without a key cannot be refused with {status}: use a status of 4xx or 5xx"
-            );
-        }
-        self.set(|config| config.policy.missing = missing)
+        missing.check();
+        self.first(|policy| policy.missing = missing)
+    }
+
+    /// What the first policy answers when the store gives no answer. [`FailurePolicy::Local`] if not set.
+    #[track_caller]
+    pub fn failure_policy(self, failure: FailurePolicy) -> Self {
+        self.first(|policy| policy.failure = failure)
+    }
+
+    #[track_caller]
+    fn first(self, set: impl FnOnce(&mut Policy)) -> Self {
+        self.set(|config| config.policies.set_first(set))
+    }
+
+    /// Lets requests pass uncounted of which `predicate` holds; of several, any: health checks
+    /// ([`Rule::path("/healthz")`](crate::Rule::path)), or addresses ([`key::ClientIp::is_in`](crate::key::ClientIp::is_in)). Their decision is
+    /// [exempt](crate::Source::Exempt). [`Policy::skip_when`] does the same for one policy.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tollgate::key::CidrError> {
+    /// use tollgate::{MemoryStore, Quota, RateLimitLayer, Rule, key};
+    ///
+    /// let layer = RateLimitLayer::new(MemoryStore::new(), Quota::per_minute(100), key::PeerIp)
+    ///     .skip_when(Rule::path("/healthz"))
+    ///     .skip_when(key::PeerIp.is_in(["10.0.0.0/8", "fd00::/8"])?)
+    ///     .skip_when(|request: &http::request::Parts| request.extensions.get::<Staff>().is_some());
+    /// # #[derive(Clone)] struct Staff;
+    /// # let _ = layer; Ok(()) }
+    /// ```
+    pub fn skip_when(self, predicate: impl Predicate) -> Self {
+        self.set(|config| config.skip.0.push(Arc::new(predicate)))
+    }
+
+    /// Looks up, before a request is decided on, what its quota, cost, key or exemption depends on: a plan in a database, for
+    /// example. What is found becomes an extension of the request, where functions of the request and handlers find
+    /// it. Several lookups follow each other, and see what the earlier ones found.
+    ///
+    /// Only layers with a lookup pay for it (a boxed future). Lookups have as long as the [deadline](Self::deadline), all together and
+    /// before the check has its own; what is not found by then is missing, and the request is limited without it.
+    ///
+    /// Requests that are [exempt](Self::skip_when) as they come are not looked up. All others are, those too that will be denied: put
+    /// a layer that limits by address outside, where it has to shield what is asked.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use tollgate::{MemoryStore, Quota, Quotas, RateLimitLayer, key};
+    ///
+    /// #[derive(Clone)]
+    /// struct Plan { per_minute: u64 }
+    ///
+    /// async fn plan_of(account: String) -> Option<Plan> {
+    ///     // From a database.
+    ///     # let _ = account; Some(Plan { per_minute: 600 })
+    /// }
+    ///
+    /// let account = |request: &Parts| Some(request.headers.get("x-account")?.to_str().ok()?.to_owned());
+    /// let quota = Quotas::by("plan", |request| match request.extensions.get::<Plan>() {
+    ///     Some(plan) => Quota::per_minute(plan.per_minute),
+    ///     None => Quota::per_minute(60),
+    /// });
+    /// let layer = RateLimitLayer::new(MemoryStore::new(), quota, account).lookup(move |request: &Parts| {
+    ///     let account = account(request);
+    ///     async move { plan_of(account?).await }
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn lookup<F, Fut, T>(self, find: F) -> Self
+    where
+        F: Fn(&Parts) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Option<T>> + Send + 'static,
+        T: Clone + Send + Sync + 'static,
+    {
+        self.set(|config| {
+            let lookups = config.lookups.iter().cloned();
+            config.lookups = lookups.chain([Lookup::new(find)]).collect();
+        })
+    }
+
+    /// Tells `hook` of every decision, for metrics and audits.
+    ///
+    /// ```
+    /// use tollgate::{DecisionEvent, MemoryStore, Quota, RateLimitLayer, key};
+    ///
+    /// let layer = RateLimitLayer::new(MemoryStore::new(), Quota::per_minute(100), key::PeerIp)
+    ///     .on_decision(|event: &DecisionEvent<'_>| {
+    ///         let decision = event.decision();
+    ///         for policy in decision.violated() {
+    ///             println!("denied by {} on {:?}", policy.name(), event.route());
+    ///         }
+    ///     });
+    /// # let _ = layer;
+    /// ```
+    pub fn on_decision(self, hook: impl OnDecision) -> Self {
+        self.set(|config| config.hook.called = Some(Arc::new(hook)))
+    }
+
+    /// Whether the hook of [`on_decision`](Self::on_decision) may see keys. `false` if not set: then it sees fingerprints.
+    pub fn reveal_keys(self, reveal: bool) -> Self {
+        self.set(|config| config.hook.reveals_keys = reveal)
     }
 
     /// How keys are hashed: with a secret, hashes in a shared store cannot be reversed by trying. If not set,
     /// without a secret, and with a [`MemoryStore`](crate::MemoryStore) with one of this process.
     pub fn key_hasher(self, hasher: KeyHasher) -> Self {
         self.set(|config| config.hasher = hasher)
-    }
-
-    /// What happens when the store gives no answer. [`FailurePolicy::Local`] if not set.
-    pub fn failure_policy(self, failure: FailurePolicy) -> Self {
-        self.set(|config| config.policy.failure = failure)
     }
 
     /// How long a check may take before the failure policy answers it. 100 ms if not set. Checks that have to wait
@@ -149,6 +328,12 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.decision_extension = insert)
     }
 
+    /// Whether handlers find a [`ChargeHandle`] in the request's extensions, to settle what a request really cost. `false` if
+    /// not set: it costs an allocation.
+    pub fn charge_extension(self, insert: bool) -> Self {
+        self.set(|config| config.charge_extension = insert)
+    }
+
     /// Builds the response to a refused request with `rejection`: a closure from [`Rejection`] and the request's
     /// [`Parts`], or anything that is a [`ResponseForRejection`](crate::ResponseForRejection). Rate headers and
     /// `Retry-After` are added to what it returns.
@@ -165,45 +350,294 @@ impl<R> RateLimitLayer<R> {
     pub fn exposed_headers(&self) -> Vec<HeaderName> {
         self.config.headers.names()
     }
+
+    /// What changes the policy of this name while it runs.
+    #[must_use]
+    pub fn handle(&self, policy: &str) -> Option<PolicyHandle> {
+        self.config.policies.named(policy).map(Policy::handle)
+    }
+
+    /// The layer's policies without HTTP, those of all rules included: to look at keys, reset or block them.
+    pub fn limiter(&self) -> Limiter {
+        let policies = self.config.policies.all();
+        Limiter::of(
+            Arc::clone(&self.config.engine),
+            policies,
+            self.config.hook.clone(),
+        )
+    }
+
+    /// The key by which a policy counts a request: for [`limiter`](Self::limiter), where it is not easily made by
+    /// hand. `None` if there is no such policy, or the request has no key.
+    #[must_use]
+    pub fn key(&self, policy: &str, request: &Parts) -> Option<Key> {
+        let policy = self.config.policies.named(policy)?;
+        policy.key_of(request, &self.config.hasher).ok()
+    }
+
+    /// What the layer would decide on a request, charging nothing: for a page that tells clients what they have left.
+    /// Lookups are not made, and the hook is not told.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of a request that has no key, if it is [refused](MissingKey::Reject) for that.
+    pub async fn peek(&self, request: &Parts) -> Result<Decision, Rejection> {
+        self.config.peek(request).await
+    }
+
+    /// Waits until what is settled in the background has been made in the store, for at most ten deadlines of the store: a
+    /// second, if not said. To be called when a service ends, after its last request. Returns how many corrections were
+    /// lost meanwhile, or may not have been made.
+    pub async fn shutdown(&self) -> u64 {
+        self.config.engine.shutdown().await
+    }
 }
 
+type AllTaken<'a> = SmallVec<[Taken<'a>; 4]>;
+
 /// What a layer has to say to a request before its service is called.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box would cost each request to a remote store an allocation"
+)]
 pub(crate) enum Assessment {
-    /// Nothing: it passes.
-    Pass,
     Refuse(Rejection),
-    Decided(Decision),
+    Decided(Concluded),
     /// It has to wait for the store.
-    Wait(Deciding),
+    Wait(Waiting),
+}
+
+/// A decision, and what of it can be settled.
+pub(crate) struct Concluded {
+    pub(crate) decision: Decision,
+    pub(crate) charge: Option<ChargeHandle>,
+}
+
+/// A decision that waits for the store.
+pub(crate) struct Waiting {
+    deciding: Deciding,
+    exemptions: Exemptions,
+    started: Option<Instant>,
+}
+
+impl Waiting {
+    pub(crate) fn poll(&mut self, config: &Config, request: &Parts, cx: &mut Context<'_>) -> Poll<Concluded> {
+        let decision = ready!(Pin::new(&mut self.deciding).poll(cx));
+        let exemptions = mem::take(&mut self.exemptions);
+        let charges = self.deciding.charges();
+        Poll::Ready(config.conclude(request, &charges, decision, exemptions, self.started))
+    }
 }
 
 impl Config {
+    #[inline]
     pub(crate) fn assess(&self, request: &Parts) -> Assessment {
+        let started = self.hook.called.is_some().then(Instant::now);
+        if let Some(reason) = self.exempts(request) {
+            return self.exempt(request, Exemption::of_all(reason), started);
+        }
+        let Some(policy) = self.policies.only() else {
+            return self.assess_all(request, started);
+        };
+        // Nearly all requests, spared what several policies need.
+        match policy.take(request, &self.hasher) {
+            Take::Count(taken) => {
+                let (charge, failure) = (taken.charge(), taken.failure());
+                self.decide(request, &[charge], &[failure], Exemptions::new(), started)
+            }
+            Take::Exempt(reason) => self.exempt(request, Exemption::of(policy.name.clone(), reason), started),
+            Take::Refuse(status) => {
+                let exemption = Exemption::of(policy.name.clone(), ExemptReason::MissingKey);
+                self.refuse(request, status, vec![exemption], started)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn assess_all(&self, request: &Parts, started: Option<Instant>) -> Assessment {
+        let (mut taken, mut exemptions) = (AllTaken::new(), Exemptions::new());
+        if let Err(status) = self.take(request, &mut taken, &mut exemptions) {
+            return self.refuse(request, status, exemptions, started);
+        }
+        let charges: SmallVec<[Charge<'_>; 4]> = taken.iter().map(Taken::charge).collect();
+        let failures: SmallVec<[FailurePolicy; 4]> = taken.iter().map(Taken::failure).collect();
+        self.decide(request, &charges, &failures, exemptions, started)
+    }
+
+    #[inline(never)]
+    fn exempt(&self, request: &Parts, exemption: Exemption, started: Option<Instant>) -> Assessment {
+        self.decide(request, &[], &[], vec![exemption], started)
+    }
+
+    /// Refuses a request without a key.
+    #[cold]
+    fn refuse(
+        &self,
+        request: &Parts,
+        status: StatusCode,
+        exemptions: Exemptions,
+        started: Option<Instant>,
+    ) -> Assessment {
+        if started.is_some() {
+            let mut decision = Decision::without_key();
+            decision.set_exemptions(exemptions);
+            self.tell_hook(request, &[], &decision, Some(RejectionKind::MissingKey), started);
+        }
+        Assessment::Refuse(Rejection::missing_key(status))
+    }
+
+    #[inline]
+    fn decide(
+        &self,
+        request: &Parts,
+        charges: &[Charge<'_>],
+        failures: &[FailurePolicy],
+        exemptions: Exemptions,
+        started: Option<Instant>,
+    ) -> Assessment {
+        match self.engine.decide(charges, failures) {
+            Decided::Now(decision) => {
+                Assessment::Decided(self.conclude(request, charges, decision, exemptions, started))
+            }
+            Decided::Later(deciding) => Assessment::Wait(Waiting {
+                deciding,
+                exemptions,
+                started,
+            }),
+        }
+    }
+
+    /// What the policies take of a request, and which do not count it.
+    ///
+    /// # Errors
+    ///
+    /// The status to refuse the request with, as it has no key.
+    fn take<'a>(
+        &'a self,
+        request: &Parts,
+        taken: &mut AllTaken<'a>,
+        exemptions: &mut Exemptions,
+    ) -> Result<(), StatusCode> {
+        for policy in self.policies.of(request) {
+            match policy.take(request, &self.hasher) {
+                Take::Count(each) => taken.push(each),
+                Take::Exempt(reason) => exemptions.push(Exemption::of(policy.name.clone(), reason)),
+                Take::Refuse(status) => {
+                    exemptions.push(Exemption::of(policy.name.clone(), ExemptReason::MissingKey));
+                    return Err(status);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn exempts(&self, request: &Parts) -> Option<ExemptReason> {
         if self.exempt_preflight && is_preflight(request) {
-            return Assessment::Pass;
-        }
-        match self.policy.take(request, &self.hasher) {
-            Ok(None) => Assessment::Pass,
-            Ok(Some(taken)) => match self.engine.decide(&[taken.charge()], &[taken.failure()]) {
-                Decided::Now(decision) => Assessment::Decided(decision),
-                Decided::Later(deciding) => Assessment::Wait(deciding),
-            },
-            Err(status) => Assessment::Refuse(Rejection::missing_key(status)),
+            Some(ExemptReason::Preflight)
+        } else if self.skip.0.iter().any(|skip| skip.holds(request)) {
+            Some(ExemptReason::Skipped)
+        } else {
+            None
         }
     }
 
-    /// Tells handlers that nothing limits the request, unless another layer has found that something does.
-    pub(crate) fn exempt(&self, request: &mut Parts) {
-        if self.decision_extension && request.extensions.get::<Decision>().is_none() {
-            request.extensions.insert(Decision::exempt());
+    /// What would be decided on a request. Nothing is charged.
+    async fn peek(&self, request: &Parts) -> Result<Decision, Rejection> {
+        let (mut taken, mut exemptions) = (AllTaken::new(), Exemptions::new());
+        match self.exempts(request) {
+            Some(reason) => exemptions.push(Exemption::of_all(reason)),
+            None => self
+                .take(request, &mut taken, &mut exemptions)
+                .map_err(Rejection::missing_key)?,
+        }
+        let charges: SmallVec<[Charge<'_>; 4]> = taken.iter().map(Taken::charge).collect();
+        let failures: SmallVec<[FailurePolicy; 4]> = taken.iter().map(Taken::failure).collect();
+        let mut decision = match self.engine.peek(&charges, &failures) {
+            Decided::Now(decision) => decision,
+            Decided::Later(deciding) => deciding.await,
+        };
+        decision.set_exemptions(exemptions);
+        Ok(decision)
+    }
+
+    /// Whether something has to be looked up before a request can be decided on: not for one that is exempt as it is.
+    pub(crate) fn has_to_look_up(&self, request: &Parts) -> bool {
+        !self.lookups.is_empty() && self.exempts(request).is_none()
+    }
+
+    /// Starts what has to be looked up for a request.
+    pub(crate) fn look_up(&self) -> LookingUp {
+        LookingUp::new(Arc::clone(&self.lookups), self.engine.deadline)
+    }
+
+    /// Whether responses can tell what requests cost.
+    pub(crate) const fn settles(&self) -> bool {
+        self.settles
+    }
+
+    /// Adds to a decision what the store knows nothing of, and tells the hook.
+    #[inline]
+    fn conclude(
+        &self,
+        request: &Parts,
+        charges: &[Charge<'_>],
+        mut decision: Decision,
+        exemptions: Exemptions,
+        started: Option<Instant>,
+    ) -> Concluded {
+        decision.set_exemptions(exemptions);
+        if started.is_some() {
+            let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(&decision));
+            self.tell_hook(request, charges, &decision, rejection, started);
+        }
+        let is_wanted = self.settles || self.charge_extension;
+        let charge = (is_wanted && decision.is_allowed()).then(|| {
+            let real_cost = |name: &PolicyName| self.real_cost(request, name);
+            ChargeHandle::new(Arc::clone(&self.engine), charges, &decision, real_cost)
+        });
+        Concluded { decision, charge }
+    }
+
+    #[cold]
+    fn tell_hook(
+        &self,
+        request: &Parts,
+        charges: &[Charge<'_>],
+        decision: &Decision,
+        rejection: Option<RejectionKind>,
+        started: Option<Instant>,
+    ) {
+        let elapsed = started.map(|started| started.elapsed()).unwrap_or_default();
+        self.hook
+            .tell(decision, rejection, charges, Some(request), elapsed);
+    }
+
+    /// Tells the handler what was decided. That nothing limits the request is told only if no other layer has found that
+    /// something does.
+    pub(crate) fn tell(&self, request: &mut Parts, concluded: &Concluded) {
+        let extensions = &mut request.extensions;
+        let decision = &concluded.decision;
+        let is_news = decision.source() != Source::Exempt || extensions.get::<Decision>().is_none();
+        if self.decision_extension && is_news {
+            extensions.insert(decision.clone());
+        }
+        if self.charge_extension
+            && let Some(charge) = &concluded.charge
+            && (is_news || extensions.get::<ChargeHandle>().is_none())
+        {
+            extensions.insert(charge.clone());
         }
     }
 
-    /// Tells the handler what was decided.
-    pub(crate) fn tell(&self, request: &mut Parts, decision: &Decision) {
-        if self.decision_extension {
-            request.extensions.insert(decision.clone());
+    /// How a response tells what its request really cost: as the request's own rule says, whose copy of a policy
+    /// another rule's need not equal.
+    fn real_cost(&self, request: &Parts, policy: &PolicyName) -> Option<RealCost> {
+        if !self.settles {
+            return None;
         }
+        let mut met = self.policies.of(request);
+        met.find(|met| met.name == *policy)?.real_cost.clone()
     }
 }
 
@@ -212,6 +646,12 @@ impl<S, R> Layer<S> for RateLimitLayer<R> {
 
     fn layer(&self, inner: S) -> Self::Service {
         RateLimit::new(inner, Arc::clone(&self.config), Arc::clone(&self.rejection))
+    }
+}
+
+impl fmt::Debug for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Skip({})", self.0.len())
     }
 }
 

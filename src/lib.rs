@@ -26,7 +26,7 @@
 //! | key | what is counted: a client, tenant, route, or several together; a [key extractor](key) makes it of a request |
 //! | [quota](Quota) | limit, window and [algorithm](Algorithm): `Quota::per_minute(100)` is 100 per sliding minute |
 //! | cost | units that one request takes; 1 unless [said](RateLimitLayer::cost) |
-//! | policy | a [named](PolicyName) quota with its key, cost and [failure policy](FailurePolicy) |
+//! | [policy](Policy) | a [named](PolicyName) quota with its key, cost and [failure policy](FailurePolicy) |
 //! | [decision](Decision) | allowed or denied, with limit, remaining, retry and reset, and where it comes from |
 //! | [store] | where counters live; it decides atomically, by its own clock |
 //!
@@ -98,26 +98,32 @@
 //! off. The decision is [degraded](Decision::is_degraded) in all these cases. An outage is a warning of the crate `tracing`,
 //! and its end another line; they are seen if the service has installed a subscriber.
 //!
-//! # Several layers
+//! # Several limits
 //!
-//! A limit by an unverified header needs one by address beside it, or a client that invents keys has no limit at all. Layers
-//! can be stacked; the outermost decides first, and the more binding decision's headers reach the client. What passed an
-//! outer layer is charged there, even if an inner one refuses. So the limit that hostile clients meet goes outside:
+//! A layer can have several [policies](Policy), each with its key: they are one decision, in one round trip, and what one of them
+//! denies is charged to none. A limit by an unverified header needs one by address beside it, or a client that invents
+//! keys has no limit at all:
 //!
 //! ```
 //! use axum::Router;
 //! use axum::routing::get;
 //! use http::HeaderName;
-//! use tollgate::{MemoryStore, Quota, RateLimitLayer, key};
+//! use tollgate::{MemoryStore, Policy, Quota, RateLimitLayer, key};
 //!
-//! let store = MemoryStore::new();
 //! let api_key = key::Header::new(HeaderName::from_static("x-api-key"));
-//! let app: Router = Router::new()
-//!     .route("/", get(|| async { "hello" }))
-//!     .layer(RateLimitLayer::new(store.clone(), Quota::per_minute(60), api_key).name("key"))
-//!     // The layer added last is the outermost.
-//!     .layer(RateLimitLayer::new(store, Quota::per_minute(600), key::PeerIp).name("address"));
+//! let limit = RateLimitLayer::with_policies(MemoryStore::new(), [
+//!     Policy::new("key", Quota::per_minute(60), api_key),
+//!     Policy::new("address", Quota::per_minute(600), key::PeerIp),
+//!     Policy::new("all", Quota::per_second(5_000), key::Global),
+//! ]);
+//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(limit);
 //! ```
+//!
+//! Rules by route, plans, exemptions, costs that are settled afterwards, failed logins, penalties, shadow mode, changes
+//! while running, hooks: the [recipes] have a few lines for each.
+//!
+//! Layers can be stacked too. The outermost decides first, what passed it is charged there even if an inner one refuses, and
+//! the more binding decision's headers reach the client.
 //!
 //! # In a handler
 //!
@@ -176,15 +182,20 @@
 //! | `redis-rustls` | no | `rediss://` URLs, by rustls with the system's root certificates; the application installs a crypto provider |
 //! | `redis-rustls-webpki-roots` | no | the same with Mozilla's root certificates |
 //! | `redis-native-tls` | no | `rediss://` URLs, by the system's TLS library |
-//! | `serde` | no | `Serialize` and `Deserialize` for [`Quota`] and [`Rate`], as text: `"100/minute"` |
+//! | `serde` | no | [`config`]: a layer with its policies and rules from a configuration file; `Serialize` and `Deserialize` for [`Quota`] and [`Rate`], as text: `"100/minute"` |
 //! | `test-util` | no | a clock that tests move by hand, and the conformance suite for stores |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod admin_error;
 mod algorithm;
+mod charge;
 mod clock;
+#[cfg(feature = "serde")]
+pub mod config;
 mod decision;
 mod engine;
+mod exemption;
 #[cfg(feature = "axum")]
 mod extract;
 mod failure;
@@ -192,37 +203,49 @@ mod failure;
 mod fixtures;
 mod future;
 mod headers;
+mod hook;
 pub mod key;
 mod layer;
 mod limiter;
+mod lookup;
 mod penalty;
 mod policy;
 mod predicate;
 mod preflight;
 mod quota;
+#[doc = include_str!("recipes.md")]
+pub mod recipes {}
 mod rejection;
 pub mod response;
 mod rules;
 mod service;
 mod settler;
 pub mod store;
+mod tally;
 #[cfg(feature = "test-util")]
 pub mod testing;
 
+pub use self::admin_error::{AdminError, AdminErrorKind};
+pub use self::charge::ChargeHandle;
 pub use self::clock::Clock;
 #[cfg(any(test, feature = "test-util"))]
 pub use self::clock::ManualClock;
 pub use self::decision::{Decision, PolicyDecision, Source, Verdict};
+pub use self::exemption::{ExemptReason, Exemption};
 #[cfg(feature = "axum")]
-pub use self::extract::MissingDecision;
+pub use self::extract::{MissingCharge, MissingDecision};
 pub use self::failure::FailurePolicy;
 pub use self::future::ResponseFuture;
 pub use self::headers::{Draft, Headers};
+pub use self::hook::{Counted, DecisionEvent, OnDecision};
 pub use self::key::{Key, KeyExtractor};
 pub use self::layer::RateLimitLayer;
 pub use self::limiter::Limiter;
 pub use self::penalty::Penalty;
-pub use self::policy::{ContentLengthCost, Cost, MissingKey, PolicyName, PolicyNameError, Quotas};
+pub use self::policy::{
+    ContentLengthCost, Cost, MissingKey, ParseModeError, Policy, PolicyHandle, PolicyMode, PolicyName,
+    PolicyNameError, Quotas,
+};
 pub use self::predicate::Predicate;
 pub use self::quota::{Algorithm, MAX_LOG_UNITS, MAX_UNITS, ParseQuotaError, Quota, QuotaError, Rate};
 pub use self::rejection::{Rejection, RejectionKind};
@@ -232,6 +255,7 @@ pub use self::service::RateLimit;
 #[cfg(feature = "redis")]
 pub use self::store::RedisStore;
 pub use self::store::{MemoryStore, Store};
+pub use self::tally::{Metered, Tally};
 
 /// The README's examples, as doctests.
 #[cfg(doctest)]

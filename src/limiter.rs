@@ -1,19 +1,25 @@
 //! The engine without HTTP.
 
 use std::fmt;
-use std::slice;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::decision::Decision;
+use crate::admin_error::{AdminError, AdminErrorKind};
+use crate::charge::ChargeHandle;
+use crate::decision::{Decision, Exemptions};
 use crate::engine::{Decided, Engine};
+use crate::exemption::Exemption;
 use crate::failure::FailurePolicy;
-use crate::key::Key;
-use crate::policy::PolicyName;
+use crate::hook::{Hook, OnDecision};
+use crate::key::{self, Key};
+use crate::policy::{self, Policy, PolicyHandle, PolicyName};
 use crate::quota::Quota;
-use crate::store::{Ask, Charge, Correction, Store, StoreError, StoreErrorKind, StoreFuture};
+use crate::rejection::RejectionKind;
+use crate::store::{Ask, Charge, Store};
+
+type Charges<'a> = SmallVec<[Charge<'a>; 1]>;
 
 /// Limits anything that has a key: jobs, messages, calls to somebody else's API.
 ///
@@ -39,40 +45,75 @@ use crate::store::{Ask, Charge, Correction, Store, StoreError, StoreErrorKind, S
 #[must_use]
 pub struct Limiter {
     engine: Arc<Engine>,
-    policy: PolicyName,
-    quota: Quota,
-    failure: FailurePolicy,
+    policies: Arc<[Policy]>,
+    hook: Hook,
 }
 
 impl Limiter {
     /// Limits each key to `quota`, counted in `store`. The policy's name is the quota in words
     /// (`100-per-60s`), the same on all instances.
     pub fn new(store: impl Store, quota: Quota) -> Self {
+        let policy = Policy::of(quota.into(), key::Global);
+        Self::of(Arc::new(Engine::new(store)), vec![policy], Hook::default())
+    }
+
+    pub(crate) fn of(engine: Arc<Engine>, policies: Vec<Policy>, hook: Hook) -> Self {
         Self {
-            engine: Arc::new(Engine::new(store)),
-            policy: PolicyName::of(&quota),
-            quota,
-            failure: FailurePolicy::default(),
+            engine,
+            policies: policies.into(),
+            hook,
         }
     }
 
-    /// Names the policy: separates its counters from those of others in the store, and keeps them when the limit
+    /// Adds a policy: each check is one decision over all, and what one of them denies is charged to none.
+    ///
+    /// What a policy says of HTTP requests (key, cost, and what to skip or give back) is nothing to a limiter.
+    ///
+    /// ```
+    /// use tollgate::{Limiter, MemoryStore, Policy, Quota, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mail = Limiter::new(MemoryStore::new(), Quota::per_second(1))
+    ///     .name("second")
+    ///     .policy(Policy::new("day", Quota::per_day(100), key::Global));
+    /// let decision = mail.check("alice").await;
+    /// assert_eq!(decision.policies().len(), 2);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If another policy of the limiter has its name.
+    #[track_caller]
+    pub fn policy(self, policy: Policy) -> Self {
+        self.set(|policies| policies.push(policy))
+    }
+
+    /// Names the first policy: separates its counters from those of others in the store, and keeps them when the limit
     /// changes.
     ///
     /// # Panics
     ///
-    /// If the name is not 1 to 64 ASCII letters, digits, `-`, `_`, `.`, `/` or `:`. Check names from outside with
-    /// [`PolicyName::new`].
+    /// If the name is not 1 to 64 ASCII letters, digits, `-`, `_`, `.`, `/` or `:`, or another policy of the limiter has it. Check
+    /// names from outside with [`PolicyName::new`].
     #[track_caller]
-    pub fn name(mut self, name: impl TryInto<PolicyName, Error: fmt::Display>) -> Self {
-        self.policy = PolicyName::expect(name);
-        self
+    pub fn name(self, name: impl TryInto<PolicyName, Error: fmt::Display>) -> Self {
+        let name = PolicyName::expect(name);
+        self.set(|policies| policies[0].name = name)
     }
 
-    /// What happens when the store gives no answer. [`FailurePolicy::Local`] if not set.
-    pub const fn failure_policy(mut self, failure: FailurePolicy) -> Self {
-        self.failure = failure;
-        self
+    /// What the first policy answers when the store gives no answer. [`FailurePolicy::Local`] if not set.
+    pub fn failure_policy(self, failure: FailurePolicy) -> Self {
+        self.set(|policies| policies[0].failure = failure)
+    }
+
+    #[track_caller]
+    fn set(self, set: impl FnOnce(&mut Vec<Policy>)) -> Self {
+        let mut policies = self.policies.to_vec();
+        set(&mut policies);
+        policy::check_names(&policies);
+        Self::of(self.engine, policies, self.hook)
     }
 
     /// How long a check may take before the failure policy answers it. 100 ms if not set. Checks that have to wait
@@ -80,6 +121,75 @@ impl Limiter {
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.engine = Arc::new(self.engine.with_deadline(deadline));
         self
+    }
+
+    /// Tells `hook` of every check, for metrics and audits. See
+    /// [`RateLimitLayer::on_decision`](crate::RateLimitLayer::on_decision).
+    pub fn on_decision(mut self, hook: impl OnDecision) -> Self {
+        self.hook.called = Some(Arc::new(hook));
+        self
+    }
+
+    /// Whether the hook of [`on_decision`](Self::on_decision) may see keys. `false` if not set: then it sees fingerprints.
+    pub const fn reveal_keys(mut self, reveal: bool) -> Self {
+        self.hook.reveals_keys = reveal;
+        self
+    }
+
+    /// What changes each policy while it runs.
+    #[must_use]
+    pub fn policies(&self) -> Vec<PolicyHandle> {
+        self.policies.iter().map(Policy::handle).collect()
+    }
+
+    /// What changes the policy of this name while it runs.
+    #[must_use]
+    pub fn handle(&self, policy: &str) -> Option<PolicyHandle> {
+        self.named(policy).map(Policy::handle)
+    }
+
+    /// The policy of this name alone: to check, peek at, reset or block its keys.
+    #[must_use]
+    pub fn only(&self, policy: &str) -> Option<Self> {
+        let policy = self.named(policy)?.clone();
+        Some(Self {
+            policies: Arc::from([policy]),
+            ..self.clone()
+        })
+    }
+
+    /// The same policies for requests of one quota: for those whose quota is a [function of the request](crate::Quotas::by). A
+    /// limiter has no request, so it does not count these otherwise ([`ExemptReason::UnknownQuota`](crate::ExemptReason::UnknownQuota)), and does not
+    /// reset them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tollgate::AdminError> {
+    /// use http::request::Parts;
+    /// use tollgate::{MemoryStore, Quota, Quotas, RateLimitLayer};
+    ///
+    /// # #[derive(Clone)] struct Pro;
+    /// const FREE: Quota = Quota::per_minute(60).slots(64);
+    /// const PRO: Quota = Quota::per_minute(6_000).slots(64);
+    /// let quota = Quotas::by("plan", |request: &Parts| if request.extensions.get::<Pro>().is_some() { PRO } else { FREE });
+    /// let account = |request: &Parts| Some(request.headers.get("x-account")?.to_str().ok()?.to_owned());
+    /// let layer = RateLimitLayer::new(MemoryStore::new(), quota, account);
+    ///
+    /// let pro = layer.limiter().by_quota(PRO);
+    /// assert_eq!(pro.peek("alice").await.remaining(), Some(6_000));
+    /// pro.reset("alice").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn by_quota(&self, quota: Quota) -> Self {
+        let policies = self.policies.iter().map(|policy| policy.by_quota(quota));
+        Self {
+            policies: policies.collect(),
+            ..self.clone()
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<&Policy> {
+        self.policies.iter().find(|policy| policy.name.as_str() == name)
     }
 
     /// Charges one unit to `key` if it fits.
@@ -90,13 +200,97 @@ impl Limiter {
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
-        let decided = self
-            .engine
-            .decide(&[self.charge(&key.into(), cost)], &[self.failure]);
-        match decided {
+        let key = key.into();
+        self.check_keys(cost, |_| &key).await
+    }
+
+    /// Charges `cost` units to the key that `key_of` names for each policy, all or nothing.
+    ///
+    /// ```
+    /// use tollgate::{Key, Limiter, MemoryStore, Policy, Quota, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let jobs = Limiter::new(MemoryStore::new(), Quota::per_minute(10))
+    ///     .name("tenant")
+    ///     .policy(Policy::new("all", Quota::per_minute(1_000), key::Global));
+    /// let (tenant, all) = (Key::from("acme"), Key::from("all"));
+    /// let decision = jobs
+    ///     .check_keys(1, |policy| if policy == "all" { &all } else { &tenant })
+    ///     .await;
+    /// assert!(decision.is_allowed());
+    /// # }
+    /// ```
+    pub async fn check_keys<'k>(&'k self, cost: u64, key_of: impl Fn(&str) -> &'k Key) -> Decision {
+        self.decide(cost, key_of).await.0
+    }
+
+    /// Charges `cost` units to `key` if all of them fit, to be settled when the real cost is known.
+    ///
+    /// # Errors
+    ///
+    /// The decision, if it denies.
+    pub async fn reserve(&self, key: impl Into<Key>, cost: u64) -> Result<ChargeHandle, Decision> {
+        let key = key.into();
+        self.reserve_keys(cost, |_| &key).await
+    }
+
+    /// Charges `cost` units to the key that `key_of` names for each policy, to be settled when the real cost is known.
+    ///
+    /// # Errors
+    ///
+    /// The decision, if it denies.
+    pub async fn reserve_keys<'k>(
+        &'k self,
+        cost: u64,
+        key_of: impl Fn(&str) -> &'k Key,
+    ) -> Result<ChargeHandle, Decision> {
+        let (decision, charges) = self.decide(cost, key_of).await;
+        if !decision.is_allowed() {
+            return Err(decision);
+        }
+        Ok(ChargeHandle::new(
+            Arc::clone(&self.engine),
+            &charges,
+            &decision,
+            |_| None,
+        ))
+    }
+
+    /// The decision, and what was asked.
+    async fn decide<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> (Decision, Charges<'a>) {
+        let started = self.hook.called.is_some().then(Instant::now);
+        let (charges, failures, exemptions) = self.charges(cost, key_of);
+        let mut decision = match self.engine.decide(&charges, &failures) {
             Decided::Now(decision) => decision,
             Decided::Later(deciding) => deciding.await,
+        };
+        decision.set_exemptions(exemptions);
+        if let Some(started) = started {
+            let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(&decision));
+            self.hook
+                .tell(&decision, rejection, &charges, None, started.elapsed());
         }
+        (decision, charges)
+    }
+
+    fn charges<'a>(
+        &'a self,
+        cost: u64,
+        key_of: impl Fn(&str) -> &'a Key,
+    ) -> (Charges<'a>, SmallVec<[FailurePolicy; 1]>, Exemptions) {
+        let (mut charges, mut failures) = (Charges::new(), SmallVec::new());
+        let mut exemptions = Exemptions::new();
+        for policy in &*self.policies {
+            match policy.charge(key_of(policy.name.as_str()), cost) {
+                Ok(charge) => {
+                    charges.push(charge);
+                    failures.push(policy.failure);
+                }
+                Err(reason) => exemptions.push(Exemption::of(policy.name.clone(), reason)),
+            }
+        }
+        (charges, failures, exemptions)
     }
 
     /// Waits until one unit fits, for at most `at_most`, and charges it. Returns the denial at once when the wait
@@ -126,62 +320,74 @@ impl Limiter {
 
     /// What [`check`](Self::check) would answer, charging nothing.
     pub async fn peek(&self, key: impl Into<Key>) -> Decision {
-        let decided = self.engine.peek(&[self.charge(&key.into(), 1)], &[self.failure]);
-        match decided {
+        let key = key.into();
+        let (charges, failures, exemptions) = self.charges(1, |_| &key);
+        let mut decision = match self.engine.peek(&charges, &failures) {
             Decided::Now(decision) => decision,
             Decided::Later(deciding) => deciding.await,
-        }
+        };
+        decision.set_exemptions(exemptions);
+        decision
     }
 
-    /// Forgets what was charged to `key`.
+    /// Forgets what was charged to `key`, and its block, if it has one.
     ///
     /// # Errors
     ///
-    /// If the store gives no answer within the deadline.
-    pub async fn reset(&self, key: impl Into<Key>) -> Result<(), StoreError> {
+    /// If a policy's quota is a function of the request (see [`by_quota`](Self::by_quota)), or the store gives no answer within
+    /// the deadline.
+    pub async fn reset(&self, key: impl Into<Key>) -> Result<(), AdminError> {
         let key = key.into();
-        let charges = [self.charge(&key, 1)];
-        let done = self
-            .engine
-            .store
-            .reset(&Ask::new(&charges).deadline(self.engine.deadline));
-        self.in_time(done).await
+        let counters: Option<Charges<'_>> = self.policies.iter().map(|policy| policy.counter(&key)).collect();
+        let Some(counters) = counters else {
+            return Err(AdminError::new(AdminErrorKind::UnknownQuota));
+        };
+        let ask = Ask::new(&counters).deadline(self.engine.deadline);
+        let reset = self.engine.store.reset(&ask);
+        Ok(self.engine.in_time(reset).await?)
     }
 
-    /// Gives back what an allowed check charged to `key`: exactly those units, as far as they still count. Takes the
-    /// decision, because giving the same units back twice could take another request's.
-    ///
-    /// Nothing happens if the decision charged nothing in the store.
+    /// Blocks `key` for `time` from now on, at least 1 ms and at most 366 days, in place of any block that it has: the
+    /// limiter's policies deny it, whatever it has left. While the store gives no answer,
+    /// [`FailurePolicy::Local`] knows of no blocks.
     ///
     /// # Errors
     ///
-    /// If the store gives no answer within the deadline: whether the units were given back is then unknown.
-    pub async fn give_back(&self, key: impl Into<Key>, decision: Decision) -> Result<(), StoreError> {
-        if !decision.is_charged() {
-            return Ok(());
-        }
-        let key = key.into();
-        let charged = decision.policies().iter().filter(|policy| policy.is_charged());
-        let charges: SmallVec<[Charge<'_>; 1]> = charged
-            .clone()
-            .map(|policy| Charge::new(&key, policy.name(), policy.quota()).cost(policy.cost()))
-            .collect();
-        // Each by itself, as each has a stamp of its own.
-        let corrections: SmallVec<[Correction<'_>; 1]> = charges
+    /// If no policy of the limiter has a [penalty](Policy::penalty) ([`Penalty::manual`](crate::Penalty::manual) is one that
+    /// blocks nobody by itself), or the store gives no answer within the deadline.
+    pub async fn block(&self, key: impl Into<Key>, time: Duration) -> Result<(), AdminError> {
+        // No time at all would lift the block.
+        self.set_block(key.into(), time.max(Duration::from_millis(1)))
+            .await
+    }
+
+    /// Lifts the block of `key`, and forgets its denials and earlier blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`block`](Self::block).
+    pub async fn unblock(&self, key: impl Into<Key>) -> Result<(), AdminError> {
+        self.set_block(key.into(), Duration::ZERO).await
+    }
+
+    async fn set_block(&self, key: Key, time: Duration) -> Result<(), AdminError> {
+        // Which quota it is does not matter to a penalty.
+        let counters = self
+            .policies
             .iter()
-            .zip(charged)
-            .map(|(charge, policy)| {
-                let ask = Ask::new(slice::from_ref(charge)).deadline(self.engine.deadline);
-                Correction::give_back(ask, 1, policy.stamp())
-            })
-            .collect();
-        let done = self.engine.store.settle(&corrections);
-        self.in_time(done).await
+            .map(|policy| policy.counter_by(Quota::unlimited(), &key));
+        let penalized: Charges<'_> = counters.filter(|charge| charge.penalty.is_some()).collect();
+        if penalized.is_empty() {
+            return Err(AdminError::new(AdminErrorKind::NoPenalty));
+        }
+        let ask = Ask::new(&penalized).deadline(self.engine.deadline);
+        let blocked = self.engine.store.block(&ask, time);
+        Ok(self.engine.in_time(blocked).await?)
     }
 
     /// Waits until what is settled in the background has been made in the store, for at most ten deadlines of the store: a
-    /// second, if not said. To be called when a service ends, after its last request. Returns how many corrections may
-    /// not have been made.
+    /// second, if not said. To be called when a service ends, after its last request. Returns how many corrections were
+    /// lost meanwhile, or may not have been made.
     ///
     /// ```
     /// # use tollgate::{Limiter, MemoryStore, Quota};
@@ -192,31 +398,14 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn shutdown(&self) -> u64 {
-        let settler = &self.engine.settler;
-        settler.flush(settler.lifetime()).await
-    }
-
-    /// The answer of the store, or a timeout when the deadline has passed.
-    async fn in_time(&self, answer: StoreFuture<()>) -> Result<(), StoreError> {
-        match answer.into_ready() {
-            Ok(answer) => answer,
-            Err(answer) => tokio::time::timeout(self.engine.deadline, answer)
-                .await
-                .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout))),
-        }
-    }
-
-    fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Charge<'a> {
-        Charge::new(key, &self.policy, self.quota).cost(cost)
+        self.engine.shutdown().await
     }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("policy", &self.policy)
-            .field("quota", &self.quota)
-            .field("failure_policy", &self.failure)
+            .field("policies", &self.policies)
             .field("deadline", &self.engine.deadline)
             .finish_non_exhaustive()
     }

@@ -11,6 +11,9 @@ const MAX: u128 = 366 * 24 * 3_600 * 1_000_000;
 /// were no penalty: neither denials nor blocks charge anything. State is kept for each policy name and key, and only where a
 /// [charge](crate::store::Charge) carries a penalty; in shadow mode it is ignored.
 ///
+/// The store keeps blocks: while it gives no answer, [`FailurePolicy::Local`](crate::FailurePolicy::Local) counts denials and blocks
+/// of its own, and knows of no others.
+///
 /// Times last from 1 ms to 366 days.
 ///
 /// ```

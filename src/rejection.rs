@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::decision::{Decision, Verdict};
+use crate::decision::{Decision, PolicyDecision, Verdict};
 use crate::headers::{UNAVAILABLE_RETRY, retry_secs};
 
 /// Why a request was refused. [Builders of responses](crate::response::ResponseForRejection) get it, and every
@@ -31,14 +31,24 @@ pub enum RejectionKind {
     MissingKey,
 }
 
+impl RejectionKind {
+    /// Why a request was not allowed.
+    pub(crate) const fn of(decision: &Decision) -> Self {
+        match decision.verdict() {
+            Verdict::Unavailable => Self::StoreUnavailable,
+            Verdict::MissingKey => Self::MissingKey,
+            Verdict::Allowed | Verdict::Denied => Self::QuotaExceeded,
+        }
+    }
+}
+
 impl Rejection {
     /// The refusal of a request that was not allowed.
     pub(crate) fn of(decision: Decision) -> Self {
-        let (kind, status) = match decision.verdict() {
-            Verdict::Unavailable => (RejectionKind::StoreUnavailable, StatusCode::SERVICE_UNAVAILABLE),
-            Verdict::Allowed | Verdict::Denied => {
-                (RejectionKind::QuotaExceeded, StatusCode::TOO_MANY_REQUESTS)
-            }
+        let kind = RejectionKind::of(&decision);
+        let status = match kind {
+            RejectionKind::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            RejectionKind::QuotaExceeded | RejectionKind::MissingKey => StatusCode::TOO_MANY_REQUESTS,
         };
         Self {
             kind,
@@ -88,6 +98,11 @@ impl Rejection {
 }
 
 impl Rejection {
+    fn is_blocked(&self) -> bool {
+        let leading = self.decision.as_ref().and_then(Decision::leading);
+        leading.is_some_and(PolicyDecision::is_blocked)
+    }
+
     fn allows_nothing(&self) -> bool {
         self.decision.as_ref().and_then(Decision::limit) == Some(0)
     }
@@ -96,6 +111,7 @@ impl Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
+            RejectionKind::QuotaExceeded if self.is_blocked() => "blocked after too many refused requests",
             RejectionKind::QuotaExceeded => "quota exceeded",
             RejectionKind::StoreUnavailable => "the quota cannot be checked at the moment",
             RejectionKind::MissingKey => "the request has nothing to count it by",

@@ -73,22 +73,22 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
+        if self.config.has_to_look_up(&parts) {
+            let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
+            return ResponseFuture::looking_up((parts, body), self.take_ready(), config, rejection);
+        }
         let rejection = match self.config.assess(&parts) {
-            Assessment::Pass => {
-                self.config.exempt(&mut parts);
-                return ResponseFuture::passing(self.inner.call(Request::from_parts(parts, body)));
-            }
             Assessment::Refuse(rejection) => rejection,
-            Assessment::Decided(decision) if decision.is_allowed() => {
-                self.config.tell(&mut parts, &decision);
+            Assessment::Decided(concluded) if concluded.decision.is_allowed() => {
+                self.config.tell(&mut parts, &concluded);
                 let inner = self.inner.call(Request::from_parts(parts, body));
-                return ResponseFuture::calling(inner, decision, self.config.headers);
+                return ResponseFuture::calling(inner, concluded, &self.config);
             }
-            Assessment::Decided(decision) => Rejection::of(decision),
-            Assessment::Wait(deciding) => {
+            Assessment::Decided(concluded) => Rejection::of(concluded.decision),
+            Assessment::Wait(waiting) => {
                 let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
                 return ResponseFuture::deciding(
-                    deciding,
+                    waiting,
                     (parts, body),
                     self.take_ready(),
                     config,

@@ -71,7 +71,6 @@ impl Settler {
     }
 
     /// Makes a correction: in this call, if the store is that fast, else soon.
-    #[allow(dead_code, reason = "whoever settles a request's charge calls it")]
     pub(crate) fn push(self: &Arc<Self>, correction: OwnedCorrection) {
         if self.tasks.load(Ordering::Acquire) > 0 {
             return self.wait(correction);

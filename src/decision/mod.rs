@@ -7,6 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 pub use self::policy::PolicyDecision;
+use crate::exemption::Exemption;
 use crate::store::{Charge, KnownOutcome, Mode, Outcome, Retry, Stamp};
 
 /// The answer to a check: whether the request may pass, and what is left.
@@ -19,11 +20,14 @@ pub struct Decision {
     verdict: Verdict,
     source: Source,
     lead: Option<u16>,
-    charged: bool,
     now: Stamp,
-    stamp: Stamp,
     policies: SmallVec<[PolicyDecision; 1]>,
+    /// `None` if empty, as nearly always.
+    exemptions: Option<Box<[Exemption]>>,
 }
+
+/// Which policies do not count a request.
+pub(crate) type Exemptions = Vec<Exemption>;
 
 /// Whether a request may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +39,9 @@ pub enum Verdict {
     Denied,
     /// The store gave no answer and a policy denies without one: HTTP 503.
     Unavailable,
+    /// The request has no key, and a policy [refuses](crate::MissingKey::Reject) it for that. The
+    /// [exemptions](Decision::exemptions) tell which.
+    MissingKey,
 }
 
 /// Where a decision comes from.
@@ -56,10 +63,25 @@ impl Decision {
             verdict: Verdict::Allowed,
             source: Source::Exempt,
             lead: None,
-            charged: false,
             now: Stamp::from_micros(0),
-            stamp: Stamp::from_micros(0),
             policies: SmallVec::new_const(),
+            exemptions: None,
+        }
+    }
+
+    /// Tells which policies do not count the request.
+    #[inline]
+    pub(crate) fn set_exemptions(&mut self, exemptions: Exemptions) {
+        if !exemptions.is_empty() {
+            self.exemptions = Some(exemptions.into_boxed_slice());
+        }
+    }
+
+    /// A policy refuses the request, as it has no key.
+    pub(crate) fn without_key() -> Self {
+        Self {
+            verdict: Verdict::MissingKey,
+            ..Self::exempt()
         }
     }
 
@@ -83,10 +105,9 @@ impl Decision {
             },
             source,
             lead: None,
-            charged: source == Source::Store && outcome.states.iter().any(|state| state.charged > 0),
             now: outcome.now,
-            stamp: outcome.stamp,
             policies: SmallVec::new(),
+            exemptions: None,
         };
         for (index, (charge, state)) in charges.iter().zip(&outcome.states).enumerate() {
             if !charge.quota.is_unlimited() || state.blocked {
@@ -96,7 +117,7 @@ impl Decision {
             }
         }
         this.lead = this.find_lead();
-        if allowed && this.lead.is_none() {
+        if this.policies.is_empty() && source == Source::Store {
             this.source = Source::Exempt;
         }
         this
@@ -114,10 +135,9 @@ impl Decision {
             },
             source: Source::Store,
             lead: Some(0),
-            charged: outcome.granted,
             now: outcome.now,
-            stamp: outcome.stamp,
             policies: SmallVec::from_buf([policy]),
+            exemptions: None,
         }
     }
 
@@ -175,6 +195,12 @@ impl Decision {
         &self.policies
     }
 
+    /// Which policies do not count the request, and why; or the reason why none of a layer's does.
+    #[must_use]
+    pub fn exemptions(&self) -> &[Exemption] {
+        self.exemptions.as_deref().unwrap_or_default()
+    }
+
     /// The policies that stop the request.
     pub fn violated(&self) -> impl Iterator<Item = &PolicyDecision> {
         self.policies
@@ -225,22 +251,18 @@ impl Decision {
         }
     }
 
-    /// Whether the store charged the request, so that the charge can be given back. It did not if it was only asked.
-    pub(crate) const fn is_charged(&self) -> bool {
-        self.charged
-    }
-
     /// The store's time of the decision.
     #[must_use]
     pub const fn now(&self) -> Stamp {
         self.now
     }
 
-    /// The store's time as of which the request was charged. Policies can have
-    /// [their own](PolicyDecision::stamp): then the first one's.
+    /// The store's time as of which the request was charged, by the leading policy; others can have
+    /// [their own](PolicyDecision::stamp). The beginning of time if nothing is known of any.
     #[must_use]
-    pub const fn stamp(&self) -> Stamp {
-        self.stamp
+    pub fn stamp(&self) -> Stamp {
+        let known = self.leading().or_else(|| self.policies.first());
+        known.map(PolicyDecision::stamp).unwrap_or_default()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use crate::clock::micros_up;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::store::{Charge, ChargeState, Mode, Retry, Stamp};
@@ -15,12 +16,17 @@ pub struct PolicyDecision {
     cost: u64,
     mode: Mode,
     remaining: u64,
-    retry: Retry,
-    reset_after: Duration,
+    /// In microseconds, like the other time: decisions are moved a lot, and these are half of a [`Duration`].
+    retry: u64,
+    reset_after: u64,
     stamp: Stamp,
     charged: bool,
     violated: bool,
+    blocked: bool,
 }
+
+const NOW: u64 = 0;
+const NEVER: u64 = u64::MAX;
 
 impl PolicyDecision {
     #[inline]
@@ -31,14 +37,19 @@ impl PolicyDecision {
             cost: charge.cost,
             mode: charge.mode,
             remaining: state.remaining,
-            retry: state.retry,
-            reset_after: state.reset_after,
+            retry: match state.retry {
+                Retry::Now => NOW,
+                Retry::After(wait) => micros_up(wait).clamp(NOW + 1, NEVER - 1),
+                Retry::Never => NEVER,
+            },
+            reset_after: micros_up(state.reset_after),
             stamp,
             charged: state.charged > 0,
             violated: match charge.mode {
                 Mode::Enforce => !allowed && state.retry != Retry::Now,
                 Mode::Shadow => state.charged == 0 && state.retry != Retry::Now,
             },
+            blocked: state.blocked,
         }
     }
 
@@ -78,16 +89,20 @@ impl PolicyDecision {
         self.remaining
     }
 
-    /// When the same cost fits again.
+    /// When the same cost fits again, in whole microseconds.
     #[must_use]
     pub const fn retry(&self) -> Retry {
-        self.retry
+        match self.retry {
+            NOW => Retry::Now,
+            NEVER => Retry::Never,
+            wait => Retry::After(Duration::from_micros(wait)),
+        }
     }
 
-    /// The time until the policy has forgotten all that was charged.
+    /// The time until the policy has forgotten all that was charged, in whole microseconds.
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
-        self.reset_after
+        Duration::from_micros(self.reset_after)
     }
 
     /// Whether the request was charged, by [whoever](super::Decision::source) answered.
@@ -106,6 +121,12 @@ impl PolicyDecision {
     #[must_use]
     pub const fn is_violated(&self) -> bool {
         self.violated
+    }
+
+    /// Whether a [penalty](crate::Penalty) blocks the key.
+    #[must_use]
+    pub const fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     fn requests_left(&self) -> u64 {

@@ -4,6 +4,11 @@
 /// from draft to draft.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Draft {
     /// Drafts up to 06: `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30` (seconds from
     /// now), and from 04 on `RateLimit-Policy: 100;w=60`.

@@ -101,11 +101,11 @@ fn policies(shown: &Shown<'_>, text: &mut String) {
     }
 }
 
-fn name(policy: &PolicyDecision) -> &StringRef {
+pub(super) fn name(policy: &PolicyDecision) -> &StringRef {
     StringRef::from_str(policy.name().as_str()).expect("policy names are printable ASCII")
 }
 
-fn integer(value: u64) -> Integer {
+pub(super) fn integer(value: u64) -> Integer {
     Integer::try_from(value.min(MAX_INTEGER)).expect("15 digits are an Integer")
 }
 

@@ -7,6 +7,7 @@ mod inner;
 mod number;
 #[cfg(test)]
 mod proptests;
+mod shadow;
 mod shown;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use crate::rejection::Rejection;
 /// |---|---|---|
 /// | [`x_ratelimit`](Self::x_ratelimit) | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | by default; the reset as seconds from now |
 /// | [`ietf`](Self::ietf) | `RateLimit`, `RateLimit-Policy` and their forerunners | if set |
+/// | [`shadow`](Self::shadow) | `X-RateLimit-Shadow` | if set |
 /// | [`retry_after`](Self::retry_after) | `Retry-After` (RFC 9110, section 10.2.3) | on refusals, unless switched off |
 ///
 /// The numbers are those of the decision's [leading policy](Decision::leading). Times are whole seconds, rounded up,
@@ -59,6 +61,7 @@ pub struct Headers {
     x_ratelimit: Option<Reset>,
     ietf: Option<Draft>,
     retry_after: bool,
+    shadow: bool,
 }
 
 impl Headers {
@@ -68,6 +71,7 @@ impl Headers {
             x_ratelimit: None,
             ietf: None,
             retry_after: true,
+            shadow: false,
         }
     }
 
@@ -110,6 +114,14 @@ impl Headers {
         self
     }
 
+    /// Whether `X-RateLimit-Shadow` lists the policies in [shadow mode](crate::PolicyMode::Shadow), as a structured field:
+    /// `"tried";r=0;t=12;denied` is one that has nothing left, would fit the request in 12 seconds, and would have refused
+    /// it. They do not, if not set.
+    pub const fn shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
     /// The fields that may be written. Browsers show none of them to scripts of other origins unless the response
     /// lists them in `Access-Control-Expose-Headers`; a CORS layer does that, and it must wrap the limiting layer so
     /// that refusals are listed too.
@@ -134,11 +146,17 @@ impl Headers {
         if self.retry_after {
             names.push(RETRY_AFTER);
         }
+        if self.shadow {
+            names.push(shadow::SHADOW.clone());
+        }
         names
     }
 
     /// Writes what `decision` says into its response, be that the service's or a refusal.
     pub(crate) fn write<B>(&self, decision: &Decision, response: &mut Response<B>) {
+        if self.shadow {
+            shadow::write(decision, response.headers_mut());
+        }
         // With gRPC, or a response that the user builds, a refusal has another status, but it always carries its
         // reason.
         let refused_inside = decision.is_allowed()

@@ -60,20 +60,12 @@ pub(super) const fn ceil_secs(duration: Duration) -> u64 {
         .as_secs()
         .saturating_add((duration.subsec_nanos() > 0) as u64)
 }
-
-/// Whole microseconds, rounded up.
-pub(super) const fn ceil_micros(duration: Duration) -> u64 {
-    duration
-        .as_secs()
-        .saturating_mul(1_000_000)
-        .saturating_add(duration.subsec_nanos().div_ceil(1_000) as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::clock::micros_up;
 
     #[test]
     fn small_numbers_are_written_plainly() {
@@ -99,10 +91,10 @@ mod tests {
             (1_000_000_001, 2, 1_000_001),
         ] {
             let duration = Duration::from_nanos(nanos);
-            assert_eq!((ceil_secs(duration), ceil_micros(duration)), (secs, micros));
+            assert_eq!((ceil_secs(duration), micros_up(duration)), (secs, micros));
         }
         assert_eq!(ceil_secs(Duration::MAX), u64::MAX);
-        assert_eq!(ceil_micros(Duration::MAX), u64::MAX);
+        assert_eq!(micros_up(Duration::MAX), u64::MAX);
     }
 
     proptest! {

@@ -15,6 +15,7 @@ fn knobs() -> impl Strategy<Value = Headers> {
     let x_ratelimit = prop::option::of(prop_oneof![Just(Reset::Delta), Just(Reset::Epoch)]);
     let ietf = prop::option::of(prop_oneof![Just(Draft::V6), Just(Draft::V7), Just(Draft::V8)]);
     (x_ratelimit, ietf, any::<bool>()).prop_map(|(x_ratelimit, ietf, retry_after)| Headers {
+        shadow: false,
         x_ratelimit,
         ietf,
         retry_after,

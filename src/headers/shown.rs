@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::number::{ceil_micros, ceil_secs};
+use super::number::ceil_secs;
+use crate::clock::micros_up;
 use crate::decision::{Decision, PolicyDecision, Verdict};
 use crate::quota::{Algorithm, Quota};
 use crate::store::Mode;
@@ -24,7 +25,10 @@ pub(super) struct Shown<'a> {
 impl<'a> Shown<'a> {
     /// `None` if no policy leads.
     pub(super) fn of(decision: &'a Decision) -> Option<Self> {
-        let leading = decision.leading()?;
+        // An unlimited one leads where its key is blocked by hand, and has no numbers.
+        let leading = decision
+            .leading()
+            .filter(|policy| !policy.quota().is_unlimited())?;
         Some(Self {
             decision,
             leading,
@@ -41,7 +45,7 @@ impl<'a> Shown<'a> {
     /// that all answers about one instant name the same second.
     pub(super) fn reset_at(&self) -> Option<u64> {
         let after = self.decision.reset_after()?;
-        let at = self.decision.now().as_micros().saturating_add(ceil_micros(after));
+        let at = self.decision.now().as_micros().saturating_add(micros_up(after));
         Some(at.div_ceil(1_000_000))
     }
 
@@ -57,7 +61,7 @@ impl<'a> Shown<'a> {
 /// What `Retry-After` says: whole seconds, rounded up, at least 1. `None` if the request may pass, or never will.
 pub(crate) fn retry_after(decision: &Decision) -> Option<u64> {
     let wait = match decision.verdict() {
-        Verdict::Allowed => None,
+        Verdict::Allowed | Verdict::MissingKey => None,
         Verdict::Denied => decision.retry_after(),
         Verdict::Unavailable => Some(UNAVAILABLE_RETRY),
     };

@@ -1,5 +1,6 @@
 //! Requests that have no key.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use http::StatusCode;
@@ -18,6 +19,41 @@ pub enum MissingKey {
     Skip,
     /// The request is refused with this status, of a client's or a server's error (4xx or 5xx).
     Reject(StatusCode),
+}
+
+impl MissingKey {
+    /// Panics if a refusal would look like success.
+    #[track_caller]
+    pub(crate) fn check(self) {
+        if let Err(error) = self.try_check() {
+            panic!("{error}");
+        }
+    }
+
+    /// # Errors
+    ///
+    /// If a refusal would look like success.
+    pub(crate) fn try_check(self) -> Result<(), NotAnError> {
+        match self {
+            Self::Reject(status) if !(status.is_client_error() || status.is_server_error()) => {
+                Err(NotAnError(status))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The status of a refusal that would look like success.
+pub(crate) struct NotAnError(StatusCode);
+
+impl fmt::Display for NotAnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a request without a key cannot be refused with {}: use a status of 4xx or 5xx",
+            self.0
+        )
+    }
 }
 
 /// Warns once about each way in which requests lack a key, however many copies of the policy there are.

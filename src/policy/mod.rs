@@ -1,37 +1,74 @@
 //! What limits a request: a named quota with its key, cost and failure policy.
 
 mod cost;
+mod live;
 mod missing;
 mod name;
 mod quotas;
+mod set;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use http::StatusCode;
 use http::request::Parts;
+use http::{StatusCode, response};
 
 pub use self::cost::{ContentLengthCost, Cost};
+use self::live::Live;
+pub use self::live::{ParseModeError, PolicyHandle, PolicyMode};
 pub use self::missing::MissingKey;
 use self::missing::MissingWarning;
 pub use self::name::{PolicyName, PolicyNameError};
 pub use self::quotas::Quotas;
+pub(crate) use self::set::{PolicySet, check_names};
+use crate::exemption::ExemptReason;
 use crate::failure::FailurePolicy;
 use crate::key::{Key, KeyBuilder, KeyExtractor, KeyHasher};
+use crate::penalty::Penalty;
+use crate::predicate::Predicate;
 use crate::quota::Quota;
-use crate::store::Charge;
+use crate::store::{Charge, Mode};
 
-/// A named quota with its key extractor.
+/// A named quota with its key extractor, and what else a limit can say. Several of them in a layer are one decision:
+/// a request that one of them denies is charged to none.
+///
+/// ```
+/// use tollgate::{MemoryStore, Policy, Quota, RateLimitLayer, key};
+///
+/// let user = |request: &http::request::Parts| request.extensions.get::<u64>().copied();
+/// let layer = RateLimitLayer::with_policies(
+///     MemoryStore::new(),
+///     [
+///         Policy::new("second", Quota::per_second(10), user),
+///         Policy::new("hour", Quota::per_hour(1_000), user),
+///         Policy::new("all", Quota::per_second(5_000), key::Global),
+///     ],
+/// );
+/// # let _ = layer;
+/// ```
+///
+/// The name separates the policy's counters from others in the same store, whatever its key, and clients see it in
+/// `RateLimit-Policy`. Copies share what [`handle`](Self::handle) changes.
 #[derive(Clone)]
-pub(crate) struct Policy {
+#[must_use]
+pub struct Policy {
     pub(crate) name: PolicyName,
-    pub(crate) quotas: Quotas,
-    pub(crate) key: Arc<dyn KeyExtractor>,
+    mode: PolicyMode,
+    live: Arc<Live>,
+    key: Arc<dyn KeyExtractor>,
     pub(crate) cost: Cost,
     pub(crate) failure: FailurePolicy,
     pub(crate) missing: MissingKey,
     warning: MissingWarning,
+    skip: Vec<Arc<dyn Predicate>>,
+    allowed: Arc<HashSet<Key>>,
+    pub(crate) real_cost: Option<RealCost>,
+    penalty: Option<Penalty>,
 }
+
+/// What a request really costs, as its response tells.
+pub(crate) type RealCost = Arc<dyn Fn(&response::Parts) -> Option<u64> + Send + Sync>;
 
 /// What a policy takes of one request.
 pub(crate) struct Taken<'a> {
@@ -39,58 +76,271 @@ pub(crate) struct Taken<'a> {
     key: Key,
     quota: Quota,
     cost: u64,
+    mode: Mode,
+}
+
+/// What a policy does about one request.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all are the large one, and none is kept"
+)]
+pub(crate) enum Take<'a> {
+    Count(Taken<'a>),
+    Exempt(ExemptReason),
+    /// It has no key, and is refused with this status.
+    Refuse(StatusCode),
 }
 
 impl Policy {
-    pub(crate) fn new(quotas: Quotas, key: impl KeyExtractor) -> Self {
+    /// Limits each key that `key` finds to `quota`.
+    ///
+    /// # Panics
+    ///
+    /// If the name is not 1 to 64 ASCII letters, digits, `-`, `_`, `.`, `/` or `:`. Check names from outside with
+    /// [`PolicyName::new`].
+    #[track_caller]
+    pub fn new(
+        name: impl TryInto<PolicyName, Error: fmt::Display>,
+        quota: impl Into<Quotas>,
+        key: impl KeyExtractor,
+    ) -> Self {
+        Self::called(PolicyName::expect(name), quota.into(), key)
+    }
+
+    /// Named after its quota.
+    pub(crate) fn of(quotas: Quotas, key: impl KeyExtractor) -> Self {
+        Self::called(quotas.name.clone(), quotas, key)
+    }
+
+    fn called(name: PolicyName, quotas: Quotas, key: impl KeyExtractor) -> Self {
         Self {
-            name: quotas.name.clone(),
-            quotas,
+            name,
+            mode: PolicyMode::default(),
+            live: Arc::new(Live::new(quotas)),
             key: Arc::new(key),
             cost: Cost::default(),
             failure: FailurePolicy::default(),
             missing: MissingKey::default(),
             warning: MissingWarning::default(),
+            skip: Vec::new(),
+            allowed: Arc::default(),
+            real_cost: None,
+            penalty: None,
         }
     }
 
-    /// What the policy takes of a request; `None` if it does not count it.
+    /// Units that a request takes: a number, or a function of the request. 1 if not set.
+    pub fn cost(mut self, cost: impl Into<Cost>) -> Self {
+        self.cost = cost.into();
+        self
+    }
+
+    /// What the policy answers when the store gives no answer. [`FailurePolicy::Local`] if not set. A request passes if
+    /// all its policies let it.
+    pub const fn failure_policy(mut self, failure: FailurePolicy) -> Self {
+        self.failure = failure;
+        self
+    }
+
+    /// What happens to requests without a key. [`MissingKey::Shared`] if not set.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// The status to refuse the request with, as it has no key.
-    pub(crate) fn take(&self, request: &Parts, hasher: &KeyHasher) -> Result<Option<Taken<'_>>, StatusCode> {
-        let quota = self.quotas.of(request);
-        if quota.is_unlimited() {
-            return Ok(None);
+    /// If the status of [`MissingKey::Reject`] is not an error (4xx or 5xx): a refusal must not look like success.
+    #[track_caller]
+    pub fn missing_key(mut self, missing: MissingKey) -> Self {
+        missing.check();
+        self.missing = missing;
+        self
+    }
+
+    /// Whether the policy refuses, only counts and reports, or does nothing. [`PolicyMode::Enforce`] if not set. The
+    /// [`handle`](Self::handle) changes it later.
+    ///
+    /// In shadow mode a request is counted if it fits, whatever it says never stops the others, and
+    /// [`Decision::policies`](crate::Decision::policies) and hooks tell what would have happened.
+    pub const fn mode(mut self, mode: PolicyMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Leaves out requests of which `predicate` holds; of several, any. See
+    /// [`RateLimitLayer::skip_when`](crate::RateLimitLayer::skip_when) for all policies of a layer.
+    pub fn skip_when(mut self, predicate: impl Predicate) -> Self {
+        self.skip.push(Arc::new(predicate));
+        self
+    }
+
+    /// Leaves out requests with one of these keys, as the extractor makes them: `Key::from("42")` of a closure, others by
+    /// a [`KeyBuilder`]. Allow what a client cannot invent. For addresses and other values, see
+    /// [`skip_when`](Self::skip_when).
+    pub fn allow_keys<K: Into<Key>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        Arc::make_mut(&mut self.allowed).extend(keys.into_iter().map(Into::into));
+        self
+    }
+
+    /// Gives back what a request was charged if `status` holds of its response's: to count failed logins alone, for
+    /// example. The request is charged before it runs, so that concurrent guesses cannot slip through.
+    ///
+    /// What a request was charged stays if its service fails with an error, or its client goes away. A gRPC call
+    /// has status 200 whatever comes of it; see [`cost_after`](Self::cost_after).
+    ///
+    /// ```
+    /// use tollgate::{Policy, Quota, key};
+    ///
+    /// let login = Policy::new("login", Quota::per_minute(5), key::PeerIp)
+    ///     .give_back_on(|status| status.is_success() || status.is_redirection());
+    /// # let _ = login;
+    /// ```
+    pub fn give_back_on(self, status: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        self.cost_after(move |response| status(response.status).then_some(0))
+    }
+
+    /// What a request really cost, if its response's head tells: `Some(units)`, of which what it was charged too much is
+    /// given back, and what is missing is charged, whether it fits or not. `None` leaves the charge. The first of several
+    /// functions that knows decides. Of a token bucket, what exceeds an empty one is forgotten: choose a window.
+    ///
+    /// A handler that knows better takes a [`ChargeHandle`](crate::ChargeHandle). A policy is settled once: what the handler has done
+    /// stays.
+    pub fn cost_after(
+        mut self,
+        cost: impl Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        self.real_cost = Some(match self.real_cost.take() {
+            Some(first) => Arc::new(move |response| first(response).or_else(|| cost(response))),
+            None => Arc::new(cost),
+        });
+        self
+    }
+
+    /// Blocks keys that this policy denies again and again, and lets
+    /// [`Limiter::block`](crate::Limiter::block) do so. Not in [shadow mode](PolicyMode::Shadow). It costs the store a second key
+    /// for each that was denied.
+    pub const fn penalty(mut self, penalty: Penalty) -> Self {
+        self.penalty = Some(penalty);
+        self
+    }
+
+    /// What changes the policy while it runs.
+    #[must_use]
+    pub fn handle(&self) -> PolicyHandle {
+        PolicyHandle::new(self.name.clone(), self.mode, Arc::clone(&self.live))
+    }
+
+    /// Whether it is the same policy, and not only of the same name.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.live, &other.live)
+    }
+
+    /// Whether responses can tell what requests cost.
+    pub(crate) const fn settles(&self) -> bool {
+        self.real_cost.is_some()
+    }
+
+    /// What the policy takes of a request.
+    #[inline]
+    pub(crate) fn take(&self, request: &Parts, hasher: &KeyHasher) -> Take<'_> {
+        let Some(mode) = self.live.mode(self.mode).for_store() else {
+            return Take::Exempt(ExemptReason::Off);
+        };
+        if self.skip.iter().any(|skip| skip.holds(request)) {
+            return Take::Exempt(ExemptReason::Skipped);
         }
-        let mut key = KeyBuilder::new(hasher);
-        let key = match self.key.extract(request, &mut key) {
-            Ok(()) => key.finish(),
+        let quota = self.live.quota(request);
+        if quota.is_unlimited() && self.penalty.is_none() {
+            return Take::Exempt(ExemptReason::Unlimited);
+        }
+        let key = match self.key_of(request, hasher) {
+            Ok(key) => key,
             Err(missing) => {
                 self.warning.warn(&self.name, &missing, self.missing);
                 match self.missing {
                     MissingKey::Shared => KeyBuilder::new(hasher).finish(),
-                    MissingKey::Skip => return Ok(None),
-                    MissingKey::Reject(status) => {
+                    MissingKey::Reject(status) if mode == Mode::Enforce => {
                         tracing::debug!(policy = %self.name, %status, hint = missing.hint(), "refused: no key");
-                        return Err(status);
+                        return Take::Refuse(status);
+                    }
+                    // A policy that is only tried refuses nobody.
+                    MissingKey::Skip | MissingKey::Reject(_) => {
+                        return Take::Exempt(ExemptReason::MissingKey);
                     }
                 }
             }
         };
-        Ok(Some(Taken {
+        if !self.allowed.is_empty() && self.allowed.contains(&key) {
+            return Take::Exempt(ExemptReason::AllowedKey);
+        }
+        Take::Count(Taken {
             policy: self,
             key,
             quota,
             cost: self.cost.of(request),
-        }))
+            mode,
+        })
+    }
+
+    /// The key that the policy counts a request by.
+    ///
+    /// # Errors
+    ///
+    /// Why it has none.
+    #[inline]
+    pub(crate) fn key_of(&self, request: &Parts, hasher: &KeyHasher) -> Result<Key, crate::key::Missing> {
+        let mut key = KeyBuilder::new(hasher);
+        self.key.extract(request, &mut key)?;
+        Ok(key.finish())
+    }
+
+    /// What is charged to a key that is no request's.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing is.
+    pub(crate) fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Result<Charge<'a>, ExemptReason> {
+        let mode = self.live.mode(self.mode).for_store().ok_or(ExemptReason::Off)?;
+        let counter = self.counter(key).ok_or(ExemptReason::UnknownQuota)?;
+        if counter.quota.is_unlimited() && counter.penalty.is_none() {
+            return Err(ExemptReason::Unlimited);
+        }
+        Ok(counter.cost(cost).mode(mode))
+    }
+
+    /// The counter of a key, whatever the policy does at present. `None` if that depends on a request.
+    pub(crate) fn counter<'a>(&'a self, key: &'a Key) -> Option<Charge<'a>> {
+        let quota = self.live.fixed_quota()?;
+        Some(self.counter_by(quota, key))
+    }
+
+    /// The counter of a key, for a request with this quota.
+    pub(crate) fn counter_by<'a>(&'a self, quota: Quota, key: &'a Key) -> Charge<'a> {
+        Charge {
+            penalty: self.penalty.as_ref(),
+            ..Charge::new(key, &self.name, quota)
+        }
+    }
+
+    /// The policy as it is for requests of one quota. What the policy's handles change of its quota is nothing to it.
+    pub(crate) fn by_quota(&self, quota: Quota) -> Self {
+        match self.live.fixed_quota() {
+            Some(_) => self.clone(),
+            None => Self {
+                mode: self.live.mode(self.mode),
+                live: Arc::new(Live::new(quota.into())),
+                ..self.clone()
+            },
+        }
     }
 }
 
 impl Taken<'_> {
+    #[inline]
     pub(crate) fn charge(&self) -> Charge<'_> {
-        Charge::new(&self.key, &self.policy.name, self.quota).cost(self.cost)
+        Charge {
+            penalty: self.policy.penalty.as_ref(),
+            ..Charge::new(&self.key, &self.policy.name, self.quota)
+                .cost(self.cost)
+                .mode(self.mode)
+        }
     }
 
     pub(crate) const fn failure(&self) -> FailurePolicy {
@@ -102,7 +352,8 @@ impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Policy")
             .field("name", &self.name)
-            .field("quota", &self.quotas)
+            .field("quota", &self.live.quotas())
+            .field("mode", &self.live.mode(self.mode))
             .field("cost", &self.cost)
             .field("failure_policy", &self.failure)
             .field("missing_key", &self.missing)

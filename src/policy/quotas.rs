@@ -39,6 +39,10 @@ impl Quotas {
     /// The quota that `quota` makes of each request, of a policy called `name`: there is no one quota to name it
     /// after. A key whose limit changes keeps its count; another algorithm or window is another counter.
     ///
+    /// A sliding window of more than [4 096 units](crate::MAX_LOG_UNITS) has another layout than a smaller one, and so another
+    /// counter. Where plans lie on both sides, give all of them [slots](Quota::slots), so that whoever changes plan takes the
+    /// count along: `Quota::per_minute(60).slots(64)` and `Quota::per_minute(6_000).slots(64)`.
+    ///
     /// # Panics
     ///
     /// If the name is not 1 to 64 ASCII letters, digits, `-`, `_`, `.`, `/` or `:`.
@@ -54,7 +58,16 @@ impl Quotas {
         }
     }
 
-    pub(crate) fn of(&self, request: &Parts) -> Quota {
+    /// The quota, if it is the same for every request.
+    pub(super) const fn fixed(&self) -> Option<Quota> {
+        match &self.kind {
+            Kind::Fixed(quota) => Some(*quota),
+            Kind::Of(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(&self, request: &Parts) -> Quota {
         match &self.kind {
             Kind::Fixed(quota) => *quota,
             Kind::Of(quota) => quota(request),

@@ -13,6 +13,8 @@ pub use self::algorithm::Algorithm;
 pub(crate) use self::algorithm::{Kind, Layout, Phase};
 pub use self::error::{ParseQuotaError, QuotaError};
 pub use self::rate::Rate;
+#[cfg(feature = "serde")]
+pub(crate) use self::text::{in_words, parse_time};
 
 use std::fmt;
 use std::time::Duration;

@@ -33,6 +33,30 @@ impl fmt::Display for Span {
     }
 }
 
+/// A time in the words of quotas.
+#[cfg(feature = "serde")]
+pub(crate) fn in_words(time: Duration) -> impl fmt::Display {
+    Span(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Reads a time in the words of quotas: `minute`, `90 seconds`, `250ms`.
+///
+/// # Errors
+///
+/// What is wrong with the text.
+#[cfg(feature = "serde")]
+pub(crate) fn parse_time(text: &str) -> Result<Duration, &'static str> {
+    let parse = || {
+        let mut words = Words::new(text);
+        let time = words.span()?;
+        words.end().map(|()| time)
+    };
+    parse().map_err(|error| match error {
+        ParseErrorKind::Syntax(what) => what,
+        ParseErrorKind::Quota(error) => error.message(),
+    })
+}
+
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_unlimited() {

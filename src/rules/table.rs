@@ -132,6 +132,11 @@ impl<T> Rules<T> {
         self.rules.iter().zip(&self.values)
     }
 
+    /// All values, also that for requests that match no rule.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.values.iter().chain([&self.otherwise])
+    }
+
     /// The value for requests that match no rule.
     pub const fn otherwise(&self) -> &T {
         &self.otherwise

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use crate::engine::OwnedCharge;
-use crate::store::{Ask, Correction, CorrectionKind};
+use crate::store::{Ask, Correction, CorrectionKind, MemoryStore, Store};
 
 /// A correction of one charge that outlives its request.
 #[derive(Clone, Debug)]
@@ -21,7 +21,13 @@ pub(super) struct Pushed {
 }
 
 impl OwnedCorrection {
-    pub(super) fn of<'a>(&self, ask: Ask<'a>) -> Correction<'a> {
+    /// Makes it in a store that needs no waiting.
+    pub(crate) fn make_in(&self, store: &MemoryStore) {
+        let charge = [self.charge.borrow()];
+        drop(store.settle(&[self.of(Ask::new(&charge))]));
+    }
+
+    pub(crate) fn of<'a>(&self, ask: Ask<'a>) -> Correction<'a> {
         match self.kind {
             CorrectionKind::GiveBack { times, stamp } => Correction::give_back(ask, times, stamp),
             CorrectionKind::Charge => Correction::charge(ask),

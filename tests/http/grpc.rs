@@ -41,7 +41,7 @@ async fn bind() -> (TcpIncoming, SocketAddr) {
 }
 
 /// Serves the health service with a layer around all services.
-async fn serve(layer: RateLimitLayer) -> SocketAddr {
+pub(crate) async fn serve(layer: RateLimitLayer) -> SocketAddr {
     let (incoming, address) = bind().await;
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder().layer(layer).add_service(health);
@@ -49,12 +49,12 @@ async fn serve(layer: RateLimitLayer) -> SocketAddr {
     address
 }
 
-async fn connect(address: SocketAddr) -> Channel {
+pub(crate) async fn connect(address: SocketAddr) -> Channel {
     let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
     within(endpoint.connect()).await.expect("it listens")
 }
 
-fn request() -> HealthCheckRequest {
+pub(crate) fn request() -> HealthCheckRequest {
     HealthCheckRequest {
         service: String::new(),
     }

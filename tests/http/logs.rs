@@ -1,5 +1,6 @@
 //! What the log says of outages, denials and missing keys, and how often.
 
+use std::error::Error as _;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,8 +8,10 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
 use tollgate::key::{self, PeerAddr};
-use tollgate::store::{Ask, Outcome, Stamp, StoreErrorKind, StoreFuture};
-use tollgate::{FailurePolicy, Limiter, MemoryStore, MissingKey, Quota, RateLimitLayer, Store};
+use tollgate::store::{Ask, Outcome, Stamp, StoreError, StoreErrorKind, StoreFuture};
+use tollgate::{
+    AdminErrorKind, FailurePolicy, Limiter, MemoryStore, MissingKey, Quota, RateLimitLayer, Store,
+};
 use tower::{Layer, service_fn};
 use tracing::Level;
 
@@ -184,7 +187,11 @@ async fn c7_a_reset_is_answered_within_the_deadline() {
         Limiter::new(Broken { answers: false }, Quota::per_minute(1)).deadline(Duration::from_millis(30));
     let start = Instant::now();
     let error = limiter.reset("alice").await.expect_err("there is no answer");
-    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    assert_eq!(error.kind(), AdminErrorKind::Store);
+    let cause = error
+        .source()
+        .and_then(|source| source.downcast_ref::<StoreError>());
+    assert_eq!(cause.map(StoreError::kind), Some(StoreErrorKind::Timeout));
     assert!(
         start.elapsed() <= Duration::from_millis(40),
         "{:?}",

@@ -6,6 +6,7 @@ mod axum;
 mod cancellation;
 mod compose;
 mod concurrency;
+mod config;
 mod connect_info;
 mod contract;
 mod cors;

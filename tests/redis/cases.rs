@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use redis::cmd;
 use tollgate::store::{Ask, Charge};
-use tollgate::{Decision, FailurePolicy, Key, Limiter, MemoryStore, PolicyName, Quota, RedisStore, Store};
+use tollgate::{
+    ChargeHandle, Decision, FailurePolicy, Key, Limiter, MemoryStore, PolicyName, Quota, RedisStore, Store,
+};
 
 use crate::server::{Server, Version};
 use crate::support::{
@@ -178,22 +180,15 @@ async fn b35_both_stores_give_the_same_answers() {
                     limiters.1.reset(key.as_str()).await.expect("an answer");
                 }
                 what => {
-                    let both = (
-                        limiters.0.check_cost(key.as_str(), cost).await,
-                        limiters.1.check_cost(key.as_str(), cost).await,
+                    let reserved = (
+                        limiters.0.reserve(key.as_str(), cost).await,
+                        limiters.1.reserve(key.as_str(), cost).await,
                     );
+                    let both = (decision(&reserved.0), decision(&reserved.1));
                     compare(&both, &format!("cost {cost}, step {step} by {quota:?}"));
-                    if what == 2 {
-                        limiters
-                            .0
-                            .give_back(key.as_str(), both.0)
-                            .await
-                            .expect("an answer");
-                        limiters
-                            .1
-                            .give_back(key.as_str(), both.1)
-                            .await
-                            .expect("an answer");
+                    if let (2, (Ok(one), Ok(other))) = (what, reserved) {
+                        one.give_back_now().await.expect("an answer");
+                        other.give_back_now().await.expect("an answer");
                     }
                 }
             }
@@ -206,6 +201,13 @@ fn strict_memory(store: &MemoryStore, quota: Quota) -> Limiter {
     Limiter::new(store.clone(), quota)
         .name("test")
         .failure_policy(FailurePolicy::Deny)
+}
+
+fn decision(reserved: &Result<ChargeHandle, Decision>) -> Decision {
+    match reserved {
+        Ok(charge) => charge.decision().clone(),
+        Err(decision) => decision.clone(),
+    }
 }
 
 fn compare((memory, redis): &(Decision, Decision), what: &str) {

@@ -148,10 +148,10 @@ async fn c6_corrections_survive_flushed_scripts() {
     let store = connect(&server.url()).await;
     for quota in by_every_algorithm(10, YEAR) {
         let limiter = strict(&store, quota);
-        let first = limiter.check("k").await;
+        let first = limiter.reserve("k", 1).await.expect("there is room");
         assert!(limiter.check("k").await.is_allowed());
         let () = server.cli(&["SCRIPT", "FLUSH"]).await;
-        limiter.give_back("k", first).await.expect("it answers");
+        first.give_back_now().await.expect("it answers");
         let () = server.cli(&["SCRIPT", "FLUSH"]).await;
         assert_eq!(used(&server, quota, "k").await, 1, "{quota:?}");
         let () = server.cli(&["SCRIPT", "FLUSH"]).await;

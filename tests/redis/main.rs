@@ -12,6 +12,7 @@ mod harness;
 mod keys;
 mod late;
 mod logs;
+mod lost;
 mod lua;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 #[path = "../model/mod.rs"]

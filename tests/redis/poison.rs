@@ -127,11 +127,11 @@ async fn c13_poison_is_no_reason_to_give_back_or_reset_in_vain() {
         let limiter = strict(&store, quota);
         let () = server.cli(&["FLUSHALL"]).await;
         for poison in TYPES {
-            let decision = limiter.check("k").await;
+            let charge = limiter.reserve("k", 1).await.expect("there is room");
             let key = only_key(&server).await;
             put(&server, poison, &key).await;
-            limiter
-                .give_back("k", decision)
+            charge
+                .give_back_now()
                 .await
                 .expect("there is nothing to give back");
             put(&server, poison, &key).await;

@@ -421,14 +421,15 @@ async fn c1_a_decision_is_given_back_whole() {
     let server = Server::start(Version::V7).await;
     let store = connect(&server.url()).await;
     let limiter = strict(&store, QUOTA);
-    let decision = limiter.check_cost("k", 3).await;
+    let charge = limiter.reserve("k", 3).await.expect("there is room");
+    let decision = charge.decision();
     let [policy] = decision.policies() else {
         panic!("{decision:?}");
     };
     assert!(policy.is_charged());
     assert_eq!(policy.stamp(), decision.stamp());
     assert_eq!(used(&server, QUOTA, "k").await, 3);
-    limiter.give_back("k", decision).await.expect("an answer");
+    charge.give_back_now().await.expect("an answer");
     assert_eq!(used(&server, QUOTA, "k").await, 0);
     let denied = limiter.check_cost("k", 101).await;
     assert!(!denied.policies()[0].is_charged());

@@ -70,10 +70,15 @@ impl ClientIp {
     #[track_caller]
     pub const fn trusted_hops(hops: usize) -> Self {
         assert!(
-            hops >= 1 && hops <= MAX_ELEMENTS,
+            Self::can_trust(hops),
             "trust 1 to 16 hops; without a proxy in front, use `key::PeerIp`"
         );
         Self::new(Trust::Hops(hops))
+    }
+
+    /// Whether there can be so many hops.
+    pub(crate) const fn can_trust(hops: usize) -> bool {
+        hops >= 1 && hops <= MAX_ELEMENTS
     }
 
     /// Trusts proxies by their networks (`10.0.0.0/8`) or addresses.

@@ -108,6 +108,13 @@ impl PeerNetwork {
     }
 }
 
+impl From<PeerIp> for PeerNetwork {
+    /// With the default prefixes.
+    fn from(_: PeerIp) -> Self {
+        Self(Network::DEFAULT)
+    }
+}
+
 impl KeyExtractor for PeerIp {
     fn extract(&self, parts: &Parts, key: &mut KeyBuilder<'_>) -> Result<(), Missing> {
         PeerNetwork(Network::DEFAULT).extract(parts, key)
