@@ -19,6 +19,7 @@ mod headers;
 mod hyper;
 mod keys;
 mod logs;
+mod policies;
 mod refusals;
 mod stacked;
 mod support;
