@@ -118,6 +118,8 @@ local function acquire_plain(key, terms, cost, want)
   end
   local a, b, c = report(s, terms, cost)
   store(s)
+  -- Written: what is stored in the end is others'.
+  states[key] = nil
   return { granted, stamp - now, granted, a, b, c }
 end
 

@@ -26,6 +26,8 @@ use crate::tally::Tally;
 /// [`RateLimitLayer::shutdown`](crate::RateLimitLayer::shutdown). A message that is lost is not sent again: what should have
 /// been given back stays charged until it leaves its window, which is the strict side; what should have been charged on top
 /// is forgotten, which is the loose side. So estimate high where that matters.
+/// What a [failure policy](crate::FailurePolicy) counted in the store's place is settled there, in this process; a grant of the store
+/// that came too late and stays charged is not.
 ///
 /// **Choose a window, not a [token bucket](crate::Quota::token_bucket), for what is settled up**: a bucket never owes more than its
 /// burst, so what exceeds an empty one is forgotten. A window counts all of it.

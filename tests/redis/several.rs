@@ -2,11 +2,12 @@
 //! the script answers another way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::Value;
 use tokio::task::JoinSet;
 use tollgate::store::{Ask, Charge};
-use tollgate::{Key, PolicyName, Quota, RedisStore, Store};
+use tollgate::{Key, Penalty, PolicyName, Quota, RedisStore, Store};
 
 use crate::server::{Server, Version};
 use crate::support::{LONG, YEAR, assert_every_key_expires, connect, keys};
@@ -124,4 +125,37 @@ async fn c13_poison_amid_asks_of_several_charges_harms_no_other() {
         assert_eq!(grants(&store, 5, 1_000).await, [5; USERS], "{poison}");
         assert_every_key_expires(&server).await;
     }
+}
+
+/// A plain ask on a log with a unit ahead of the clock is answered as others are, and written once, whatever travels with
+/// it.
+#[tokio::test]
+async fn c6_a_log_ahead_of_the_clock_is_charged_once_in_a_batch() {
+    let server = Server::start(Version::V7).await;
+    let store = RedisStore::builder()
+        .max_in_flight(1)
+        .connect(&server.url())
+        .await
+        .expect("it can serve");
+    let (ahead, other, penalized) = (Key::from("ahead"), Key::from("other"), Key::from("penalized"));
+    let (policy, penalty) = (name("test"), Penalty::manual());
+    let quota = Quota::per_minute(100);
+    let (ahead, other, penalized) = (
+        [Charge::new(&ahead, &policy, quota)],
+        [Charge::new(&other, &policy, quota)],
+        [Charge::new(&penalized, &policy, quota).penalty(&penalty)],
+    );
+    let held = Ask::new(&ahead).deadline(LONG).hold(Duration::from_secs(1));
+    assert_eq!(store.acquire(&held).await.expect("it answers").granted, 1);
+    let plain = Ask::new(&ahead).deadline(LONG);
+    // The first is under way alone; the others wait and travel together.
+    let (_, told, _) = tokio::join!(
+        store.acquire(&Ask::new(&other).deadline(LONG)),
+        store.acquire(&plain),
+        store.acquire(&Ask::new(&penalized).deadline(LONG)),
+    );
+    let told = told.expect("it answers").states[0].remaining;
+    let left = store.peek(&plain).await.expect("it answers").states[0].remaining;
+    assert_eq!((told, left), (98, 98));
+    assert_eq!(store.stats().calls, 3);
 }

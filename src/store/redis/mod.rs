@@ -125,7 +125,7 @@ impl RedisStore {
     ///
     /// On a cluster, the charges of one ask that lie in several slots are asked one by one, and given back when a later one
     /// denies. Each has the [stamp](Outcome::stamp_of) of its own node, by which it can be given back, and
-    /// [penalties](crate::Penalty) count the denials of that one alone. The nodes' clocks must agree to a few milliseconds: all
+    /// [penalties](crate::Penalty) count the denials of that one alone: list the policies that have one first. The nodes' clocks must agree to a few milliseconds: all
     /// calls are timed by the last one that answered, and a charge on a node whose clock is behind can be late by as much.
     #[must_use]
     pub fn new<C>(connection: C) -> Self
