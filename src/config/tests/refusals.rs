@@ -406,3 +406,75 @@ fn what_does_not_go_together_is_refused_by_place() {
         assert!(error.to_string().starts_with(&format!("{place}: ")), "{error}");
     }
 }
+
+#[test]
+fn a_table_that_names_a_kind_has_nothing_beside_it() {
+    for (setting, toml, json, extra) in [
+        (
+            "key",
+            "{ hashed = 'peer-ip', zzz = 3 }",
+            r#"{"hashed":"peer-ip","zzz":3}"#,
+            "zzz",
+        ),
+        (
+            "key",
+            "{ any = ['bearer'], hashed = 'route' }",
+            r#"{"any":["bearer"],"hashed":"route"}"#,
+            "hashed",
+        ),
+        (
+            "key",
+            "[{ readable = 'host', zzz = 3 }]",
+            r#"[{"readable":"host","zzz":3}]"#,
+            "zzz",
+        ),
+        (
+            "missing-key",
+            "{ reject = 401, zzz = 1 }",
+            r#"{"reject":401,"zzz":1}"#,
+            "zzz",
+        ),
+        (
+            "failure-policy",
+            "{ local = { instances = 4 }, zzz = true }",
+            r#"{"local":{"instances":4},"zzz":true}"#,
+            "zzz",
+        ),
+        (
+            "cost",
+            "{ content-length = { bytes-per-unit = 1 }, rules = [{ paths = ['/a'], cost = 2 }] }",
+            r#"{"content-length":{"bytes-per-unit":1},"rules":[{"paths":["/a"],"cost":2}]}"#,
+            "rules",
+        ),
+        (
+            "penalty",
+            "{ after = 2, within = '1 s', zzz = 1 }",
+            r#"{"after":2,"within":"1 s","zzz":1}"#,
+            "zzz",
+        ),
+        (
+            "skip-when",
+            "[{ paths = ['/a'], zzz = 1 }]",
+            r#"[{"paths":["/a"],"zzz":1}]"#,
+            "zzz",
+        ),
+    ] {
+        let (toml_key, json_key) = match setting {
+            "key" => ("", String::new()),
+            _ => ("key = 'global'\n", r#""key":"global","#.to_owned()),
+        };
+        let error = misread(&format!("[[policies]]\n{POLICY}{toml_key}{setting} = {toml}"));
+        assert!(error.contains(&format!("`{extra}`")), "{toml}\n{error}");
+        let text = format!(r#"{{"policies":[{{"name":"a","quota":"1/s",{json_key}"{setting}":{json}}}]}}"#);
+        let error = serde_json::from_str::<LayerConfig>(&text)
+            .expect_err(&text)
+            .to_string();
+        assert!(error.contains(&format!("`{extra}`")), "{json}\n{error}");
+    }
+    // Words take no table at all, and so have nothing beside them either.
+    for (setting, value) in [("x-ratelimit", "epoch"), ("ietf", "v8")] {
+        misread(&format!(
+            "[[policies]]\n{POLICY}key = 'global'\n[headers]\n{setting} = {{ {value} = {{}}, zzz = 1 }}"
+        ));
+    }
+}
