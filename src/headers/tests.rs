@@ -8,7 +8,7 @@ use crate::clock::ManualClock;
 use crate::decision::Verdict;
 use crate::fixtures::{Said, decision, ready};
 use crate::quota::{Quota, Rate};
-use crate::{Limiter, MemoryStore};
+use crate::{Limiter, MemoryStore, Penalty, Policy, PolicyDecision, key};
 
 fn write(headers: &Headers, decision: &Decision, mut response: Response<()>) -> Vec<(String, String)> {
     headers.write(decision, &mut response);
@@ -102,6 +102,20 @@ fn a_refusal_without_a_store_says_only_when_to_retry() {
     for headers in [Headers::default(), Headers::none(), Headers::from(Draft::V6)] {
         assert_eq!(fresh(&headers, &unavailable), lines(&[("retry-after", "1")]));
         assert_eq!(fresh(&headers.retry_after(false), &unavailable), lines(&[]));
+    }
+}
+
+#[test]
+fn a_blocked_key_of_an_unlimited_policy_has_no_numbers() {
+    let store = MemoryStore::builder().clock(ManualClock::new().clock()).build();
+    let free = Policy::new("free", Quota::unlimited(), key::Global).penalty(Penalty::manual());
+    let limiter = Limiter::new(store, Quota::per_minute(100)).policy(free);
+    ready(limiter.block("ann", Duration::from_secs(5))).expect("it can");
+    let blocked = ready(limiter.check("ann"));
+    assert!(blocked.leading().is_some_and(PolicyDecision::is_blocked));
+    let families = [Draft::V6, Draft::V7, Draft::V8].map(|draft| Headers::x_ratelimit().ietf(draft));
+    for headers in families.into_iter().chain([Headers::default(), Headers::none()]) {
+        assert_eq!(fresh(&headers, &blocked), lines(&[("retry-after", "5")]));
     }
 }
 
