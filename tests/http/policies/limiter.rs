@@ -71,6 +71,16 @@ async fn policies_are_listed(place: &Place) {
     let policies = limiter.policies();
     let names: Vec<&str> = policies.iter().map(|policy| policy.name().as_str()).collect();
     assert_eq!(names, ["7-per-3600s", "shared", "x"]);
+
+    // A copy that has another name has counters of its own.
+    let one = Policy::new("one", Quota::per_hour(3), user);
+    let layer = RateLimitLayer::with_policies(place.store(), [one.clone()])
+        .name("other")
+        .rules(Rules::new(vec![one]));
+    let limiter = layer.limiter();
+    let policies = limiter.policies();
+    let names: Vec<&str> = policies.iter().map(|policy| policy.name().as_str()).collect();
+    assert_eq!(names, ["other", "one"]);
 }
 
 async fn one_policy_alone(place: &Place) {
