@@ -10,7 +10,7 @@ use http::{Method, Version};
 /// | request | units |
 /// |---|---|
 /// | with one `Content-Length`, or several equal ones | its bytes by the bytes per unit, rounded up, at least 1 |
-/// | without a body: no length in HTTP/1, or `GET` and `HEAD` without one in later versions | 1 |
+/// | without a body: no length in HTTP/1, or `GET` and `HEAD` without one in later versions, even if they stream one | 1 |
 /// | of unknown length | 1, or what [`or_unknown`](Self::or_unknown) says |
 ///
 /// A length is unknown if the body comes in chunks (`Transfer-Encoding`), if HTTP/2 or later tells none, if the
@@ -46,7 +46,8 @@ impl ContentLengthCost {
         }
     }
 
-    /// Units that a request of unknown length takes. 1 if not set.
+    /// Units that a request of unknown length takes. 1 if not set. Not for `GET` and `HEAD` over HTTP/2 or later that
+    /// only leave out the length: these count as requests without a body, and take 1.
     pub const fn or_unknown(mut self, units: u64) -> Self {
         self.unknown = units;
         self

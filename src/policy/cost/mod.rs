@@ -42,6 +42,11 @@ impl Cost {
     /// One unit for every `bytes_per_unit` bytes that a request's `Content-Length` declares, rounded up, and at
     /// least one.
     ///
+    /// **A request that declares no length takes 1 unit, whatever it sends**, or what
+    /// [`or_unknown`](ContentLengthCost::or_unknown) says. A `GET` or `HEAD` over HTTP/2 or later without a length takes
+    /// 1 unit in any case, even if it streams a body: a cost cannot tell it from one without. Where handlers read such
+    /// bodies, [settle](crate::ChargeHandle) what was read.
+    ///
     /// # Panics
     ///
     /// If `bytes_per_unit` is 0.

@@ -4,7 +4,8 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::any;
 use http::request::Parts;
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
 use tollgate::{Cost, Policy, Quota, RateLimitLayer, Rule, Rules};
 
 use super::{Decisions, Place, ask, get_as, left, of_user, statuses, user};
@@ -102,11 +103,28 @@ async fn a_cost_can_be_by_content_length(place: &Place) {
     // As a real client declares it.
     let address = support::serve(app).await;
     let mut upload = support::request(address, "/");
-    *upload.method_mut() = http::Method::POST;
+    *upload.method_mut() = Method::POST;
     *upload.body_mut() = http_body_util::Full::from(vec![b'x'; 101]);
     let reply = support::send(of_user("ben", upload)).await;
     assert_eq!(reply.body, "101");
     assert_eq!(reply.number("x-ratelimit-remaining"), 18);
+}
+
+/// What is documented of lengths that HTTP/2 need not tell, on the wire.
+#[tokio::test]
+async fn bodies_streamed_without_a_length_cost_what_is_said_of_them() {
+    let cost = Cost::by_content_length(100).or_unknown(7);
+    let layer = RateLimitLayer::new(tollgate::MemoryStore::new(), Quota::per_hour(20), user).cost(cost);
+    let address = support::serve(app(&layer)).await;
+    for (method, left) in [(Method::POST, 13), (Method::GET, 12), (Method::PUT, 5)] {
+        // A body that is mapped tells no size.
+        let body = http_body_util::Full::from(vec![b'x'; 1_000]).map_frame(|frame| frame);
+        let mut streamed = support::request(address, "/").map(|_| body);
+        *streamed.method_mut() = method.clone();
+        let reply = support::send_http2(of_user("ann", streamed)).await;
+        assert_eq!(reply.body, "1000", "{method}");
+        assert_eq!(reply.number("x-ratelimit-remaining"), left, "{method}");
+    }
 }
 
 async fn a_cost_can_be_a_function(place: &Place) {

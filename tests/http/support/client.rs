@@ -6,9 +6,11 @@ use axum::Router;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Body;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
+use tower::BoxError;
 
 use super::within;
 
@@ -92,14 +94,20 @@ pub(crate) async fn send(request: Request<Full<Bytes>>) -> Reply {
 }
 
 /// The reply to a request, by HTTP/2 over a new connection.
-pub(crate) async fn send_http2(request: Request<Full<Bytes>>) -> Reply {
+pub(crate) async fn send_http2<B>(request: Request<B>) -> Reply
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
     exchange(request, true).await
 }
 
-async fn exchange(request: Request<Full<Bytes>>, http2: bool) -> Reply {
+async fn exchange<B>(request: Request<B>, http2: bool) -> Reply
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
     let client = Client::builder(TokioExecutor::new())
         .http2_only(http2)
-        .build_http::<Full<Bytes>>();
+        .build_http::<B>();
     let response = within(client.request(request)).await.expect("a response");
     let (head, body) = response.into_parts();
     let body = within(body.collect()).await.expect("a body").to_bytes();
