@@ -1,8 +1,9 @@
 //! Which headers tell clients of their limits.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::value::is_default;
+use super::value::{is_default, text};
 use crate::headers::{Draft, Headers};
 
 /// Which headers tell clients of their limits: the settings of [`Headers`].
@@ -26,10 +27,10 @@ use crate::headers::{Draft, Headers};
 #[non_exhaustive]
 pub struct HeadersConfig {
     /// The fields `X-RateLimit-*`, and what their reset is. Seconds from now if not said.
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "word")]
     pub x_ratelimit: ResetConfig,
     /// The IETF's fields: [`Headers::ietf`]. None if not said.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "word_or_none")]
     pub ietf: Option<Draft>,
     /// Whether refusals say when to retry: [`Headers::retry_after`]. They do if not said.
     #[serde(skip_serializing_if = "Clone::clone")]
@@ -53,6 +54,25 @@ pub enum ResetConfig {
     WithoutReset,
     /// The whole family is.
     Off,
+}
+
+/// A value that is one of some words. Enums alone are read from tables too, such as `{ v8 = {} }`.
+struct Word<T>(T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Word<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(text(deserializer)?.into_deserializer()).map(Self)
+    }
+}
+
+fn word<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Word::deserialize(deserializer).map(|Word(value)| value)
+}
+
+fn word_or_none<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.map(|Word(value)| value))
 }
 
 impl HeadersConfig {

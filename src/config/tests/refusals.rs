@@ -471,10 +471,38 @@ fn a_table_that_names_a_kind_has_nothing_beside_it() {
             .to_string();
         assert!(error.contains(&format!("`{extra}`")), "{json}\n{error}");
     }
-    // Words take no table at all, and so have nothing beside them either.
-    for (setting, value) in [("x-ratelimit", "epoch"), ("ietf", "v8")] {
-        misread(&format!(
-            "[[policies]]\n{POLICY}key = 'global'\n[headers]\n{setting} = {{ {value} = {{}}, zzz = 1 }}"
-        ));
+}
+
+#[test]
+fn what_is_a_word_is_no_table() {
+    for (section, setting, word) in [
+        ("", "mode", "shadow"),
+        ("[headers]\n", "x-ratelimit", "epoch"),
+        ("[headers]\n", "ietf", "v8"),
+    ] {
+        for table in ["{}", "{}, zzz = 1", "{ zzz = 1 }"] {
+            let line = format!("{setting} = {{ {word} = {table} }}");
+            let error = misread(&format!("[[policies]]\n{POLICY}key = 'global'\n{section}{line}"));
+            // The line is shown, with all of its keys.
+            assert!(error.contains(&line), "{error}");
+            assert!(error.contains("invalid type: map, expected a string"), "{error}");
+        }
+        for table in ["null", r#"null,"zzz":1"#] {
+            let said = format!(r#""{setting}":{{"{word}":{table}}}"#);
+            let (policy, headers) = match section {
+                "" => (format!(",{said}"), String::new()),
+                _ => (String::new(), said),
+            };
+            let text = format!(
+                r#"{{"policies":[{{"name":"a","quota":"1/s","key":"global"{policy}}}],"headers":{{{headers}}}}}"#
+            );
+            let error = serde_json::from_str::<LayerConfig>(&text)
+                .expect_err(&text)
+                .to_string();
+            assert!(error.contains("invalid type: map, expected a string"), "{error}");
+        }
     }
+    let text = r#"{"policies":[],"headers":{"x-ratelimit":"off","ietf":null}}"#;
+    let read: LayerConfig = serde_json::from_str(text).expect("words, or nothing");
+    assert_eq!(read.headers.ietf, None);
 }
