@@ -15,14 +15,16 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
+use crate::handling::Handling;
 use crate::key::Key;
+use crate::leases::Leases;
 use crate::penalty::Penalty;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::settler::{OwnedCorrection, Settler};
 use crate::store::{
-    Ask, Charge, Correction, CorrectionKind, MemoryStore, Mode, Outcome, Stamp, Store, StoreError,
-    StoreErrorKind, StoreFuture,
+    Ask, Charge, Correction, CorrectionKind, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
+    StoreError, StoreErrorKind, StoreFuture,
 };
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -38,11 +40,19 @@ pub(crate) struct Engine {
     pub(crate) deadline: Duration,
     /// Corrects what was charged, off the path of requests.
     pub(crate) settler: Arc<Settler>,
+    front: Option<Front>,
     /// Counts for [`FailurePolicy::Local`]; made when first needed.
     local: OnceLock<MemoryStore>,
     /// Whether the last answer was none.
     degraded: AtomicBool,
     outage: Mutex<Outage>,
+}
+
+/// What answers before the store is asked.
+#[derive(Clone)]
+struct Front {
+    local: LocalAnswers,
+    leases: Arc<Leases>,
 }
 
 /// What the log says of the store's outages.
@@ -74,7 +84,15 @@ impl Engine {
         let deadline = store.deadline();
         let store: Arc<dyn Store> = Arc::new(store);
         let settler = Arc::new(Settler::new(Arc::clone(&store)));
-        Self::around(store, memory, deadline, settler)
+        let front = store.local_answers().map(|local| Front {
+            local: local.clone(),
+            leases: Arc::new(Leases::new(
+                Arc::clone(&store),
+                local.clone(),
+                Arc::clone(&settler),
+            )),
+        });
+        Self::around(store, memory, deadline, settler, front)
     }
 
     fn around(
@@ -82,12 +100,14 @@ impl Engine {
         memory: Option<MemoryStore>,
         deadline: Duration,
         settler: Arc<Settler>,
+        front: Option<Front>,
     ) -> Self {
         Self {
             store,
             memory,
             deadline,
             settler,
+            front,
             local: OnceLock::new(),
             degraded: AtomicBool::new(false),
             outage: Mutex::default(),
@@ -106,27 +126,35 @@ impl Engine {
             self.memory.clone(),
             deadline,
             Arc::clone(&self.settler),
+            self.front.clone(),
         )
     }
 
-    /// Charges all or none. Each charge's policy answers by its failure policy, in the same order, when the store
-    /// cannot.
-    pub(crate) fn decide(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
+    /// Charges all or none. How each charge's policy is answered without the store is said in the same order.
+    pub(crate) fn decide(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>]) -> Decided {
         if let (Some(memory), [charge]) = (&self.memory, charges)
             && let Some(outcome) = memory.acquire_known(charge)
         {
-            let decision = Decision::of_known(charge, &outcome);
+            let decision = Decision::of_known(charge, &outcome, Source::Store);
             if !outcome.granted {
                 log_denial(charges, &decision);
             }
             return Decided::Now(decision);
         }
-        self.run(charges, failures, Act::Charge)
+        if let Some(front) = &self.front
+            && let Some(decision) = front.answer(charges, handlings, self.deadline)
+        {
+            if !decision.is_allowed() {
+                log_denial(charges, &decision);
+            }
+            return Decided::Now(decision);
+        }
+        self.run(charges, handlings, Act::Charge)
     }
 
     /// What [`decide`](Self::decide) would answer, charging nothing.
-    pub(crate) fn peek(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy]) -> Decided {
-        self.run(charges, failures, Act::Peek)
+    pub(crate) fn peek(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>]) -> Decided {
+        self.run(charges, handlings, Act::Peek)
     }
 
     /// Gives back units that were charged as of `stamp`, off the critical path.
@@ -176,21 +204,29 @@ impl Engine {
 
     /// Waits for what is corrected in the background. How much of it was not made.
     pub(crate) async fn shutdown(&self) -> u64 {
+        if let Some(front) = &self.front {
+            front.leases.close(self.deadline).await;
+        }
         self.settler.flush(self.settler.lifetime()).await
     }
 
-    fn run(self: &Arc<Self>, charges: &[Charge<'_>], failures: &[FailurePolicy], act: Act) -> Decided {
+    fn run(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>], act: Act) -> Decided {
         if charges
             .iter()
             .all(|charge| charge.quota.is_unlimited() && charge.penalty.is_none())
         {
             return Decided::Now(Decision::exempt());
         }
+        let failures: SmallVec<[FailurePolicy; 1]> = handlings.iter().map(|each| each.failure).collect();
+        let learns = (act == Act::Charge && self.front.is_some()).then(|| Learns {
+            asked: Instant::now(),
+            has_lease: handlings.iter().any(|each| each.lease.is_some()),
+        });
         match act
             .ask(&*self.store, &Ask::new(charges).deadline(self.deadline))
             .into_ready()
         {
-            Ok(answer) => Decided::Now(self.conclude(charges, failures, act, answer)),
+            Ok(answer) => Decided::Now(self.conclude(charges, &failures, (act, learns), answer)),
             Err(answer) => Decided::Later(Deciding {
                 answer,
                 engine: Arc::clone(self),
@@ -198,8 +234,9 @@ impl Engine {
                     .then(|| Instant::now() + self.deadline.min(MAX_DEADLINE)),
                 timer: None,
                 charges: charges.iter().map(OwnedCharge::from).collect(),
-                failures: SmallVec::from_slice(failures),
+                failures,
                 act,
+                learns,
             }),
         }
     }
@@ -208,7 +245,7 @@ impl Engine {
         &self,
         charges: &[Charge<'_>],
         failures: &[FailurePolicy],
-        act: Act,
+        (act, learns): (Act, Option<Learns>),
         answer: Result<Outcome, StoreError>,
     ) -> Decision {
         let answer = answer.and_then(|outcome| {
@@ -221,6 +258,9 @@ impl Engine {
         let decision = match answer {
             Ok(outcome) => {
                 self.log_recovery();
+                if let (Some(learns), Some(front)) = (learns, &self.front) {
+                    front.learn(charges, &outcome, learns);
+                }
                 Decision::new(charges, &outcome, Source::Store)
             }
             Err(error) => {
@@ -312,6 +352,47 @@ impl Engine {
     }
 }
 
+impl Front {
+    /// What needs no asking: whether units have been taken ahead, else whether there cannot be any.
+    #[inline]
+    fn answer(
+        &self,
+        charges: &[Charge<'_>],
+        handlings: &[Handling<'_>],
+        deadline: Duration,
+    ) -> Option<Decision> {
+        let now = Instant::now();
+        if let ([charge], [handling]) = (charges, handlings) {
+            if let Some(paid) = self.leases.pay(charge, handling, (now, deadline)) {
+                return Some(Decision::of_known(charge, &paid, Source::Lease));
+            }
+            let denied = self.local.denied(charge, now)?;
+            self.local.count_denied();
+            return Some(Decision::of_known(charge, &denied, Source::DenyCache));
+        }
+        if let Some(paid) = self.leases.pay_all(charges, handlings, (now, deadline)) {
+            return Some(Decision::new(charges, &paid, Source::Lease));
+        }
+        let denied = self.local.denied_of(charges, now)?;
+        Some(Decision::new(charges, &denied, Source::DenyCache))
+    }
+
+    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, learns: Learns) {
+        let sent = outcome.sent.map_or(learns.asked, Instant::from_std);
+        self.local.learn(charges, outcome, sent);
+        if learns.has_lease {
+            self.leases.observe(charges, outcome);
+        }
+    }
+}
+
+/// What is to be learned from the store's answer.
+#[derive(Clone, Copy)]
+struct Learns {
+    asked: Instant,
+    has_lease: bool,
+}
+
 /// The store, if it is the embedded one, which then needs no ask and no future.
 fn embedded(store: &dyn Any) -> Option<MemoryStore> {
     #[cfg(feature = "redis")]
@@ -400,6 +481,7 @@ pub(crate) struct Deciding {
     charges: SmallVec<[OwnedCharge; 1]>,
     failures: SmallVec<[FailurePolicy; 1]>,
     act: Act,
+    learns: Option<Learns>,
 }
 
 impl Deciding {
@@ -427,7 +509,7 @@ impl Future for Deciding {
         };
         Poll::Ready(
             self.engine
-                .conclude(&self.charges(), &self.failures, self.act, answer),
+                .conclude(&self.charges(), &self.failures, (self.act, self.learns), answer),
         )
     }
 }

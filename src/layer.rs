@@ -18,9 +18,11 @@ use crate::decision::{Decision, Exemptions, Source};
 use crate::engine::{Decided, Deciding, Engine};
 use crate::exemption::{ExemptReason, Exemption};
 use crate::failure::FailurePolicy;
+use crate::handling::Handling;
 use crate::headers::Headers;
 use crate::hook::{Hook, OnDecision};
 use crate::key::{Key, KeyExtractor, KeyHasher};
+use crate::lease::Lease;
 use crate::limiter::Limiter;
 use crate::lookup::{LookingUp, Lookup};
 use crate::policy::{
@@ -198,6 +200,16 @@ impl<R> RateLimitLayer<R> {
     pub fn missing_key(self, missing: MissingKey) -> Self {
         missing.check();
         self.first(|policy| policy.missing = missing)
+    }
+
+    /// Lets each instance take units of the first policy's hot keys ahead: see [`Policy::lease`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Policy::lease`].
+    #[track_caller]
+    pub fn lease(self, lease: Lease) -> Self {
+        self.first(|policy| *policy = policy.clone().lease(lease))
     }
 
     /// What the first policy answers when the store gives no answer. [`FailurePolicy::Local`] if not set.
@@ -442,8 +454,8 @@ impl Config {
         // Nearly all requests, spared what several policies need.
         match policy.take(request, &self.hasher) {
             Take::Count(taken) => {
-                let (charge, failure) = (taken.charge(), taken.failure());
-                self.decide(request, &[charge], &[failure], Exemptions::new(), started)
+                let (charge, handling) = (taken.charge(), taken.handling());
+                self.decide(request, &[charge], &[handling], Exemptions::new(), started)
             }
             Take::Exempt(reason) => self.exempt(request, Exemption::of(policy.name.clone(), reason), started),
             Take::Refuse(status) => {
@@ -460,8 +472,8 @@ impl Config {
             return self.refuse(request, status, exemptions, started);
         }
         let charges: SmallVec<[Charge<'_>; 4]> = taken.iter().map(Taken::charge).collect();
-        let failures: SmallVec<[FailurePolicy; 4]> = taken.iter().map(Taken::failure).collect();
-        self.decide(request, &charges, &failures, exemptions, started)
+        let handlings: SmallVec<[Handling<'_>; 4]> = taken.iter().map(Taken::handling).collect();
+        self.decide(request, &charges, &handlings, exemptions, started)
     }
 
     #[inline(never)]
@@ -491,11 +503,11 @@ impl Config {
         &self,
         request: &Parts,
         charges: &[Charge<'_>],
-        failures: &[FailurePolicy],
+        handlings: &[Handling<'_>],
         exemptions: Exemptions,
         started: Option<Instant>,
     ) -> Assessment {
-        match self.engine.decide(charges, failures) {
+        match self.engine.decide(charges, handlings) {
             Decided::Now(decision) => {
                 Assessment::Decided(self.conclude(request, charges, decision, exemptions, started))
             }
@@ -552,8 +564,8 @@ impl Config {
                 .map_err(Rejection::missing_key)?,
         }
         let charges: SmallVec<[Charge<'_>; 4]> = taken.iter().map(Taken::charge).collect();
-        let failures: SmallVec<[FailurePolicy; 4]> = taken.iter().map(Taken::failure).collect();
-        let mut decision = match self.engine.peek(&charges, &failures) {
+        let handlings: SmallVec<[Handling<'_>; 4]> = taken.iter().map(Taken::handling).collect();
+        let mut decision = match self.engine.peek(&charges, &handlings) {
             Decided::Now(decision) => decision,
             Decided::Later(deciding) => deciding.await,
         };

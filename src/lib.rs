@@ -202,11 +202,16 @@ mod failure;
 #[cfg(test)]
 mod fixtures;
 mod future;
+mod handling;
 mod headers;
 mod hook;
 pub mod key;
 mod layer;
+mod lease;
+mod leases;
 mod limiter;
+#[doc = include_str!("local_answers.md")]
+pub mod local_answers {}
 mod lookup;
 mod penalty;
 mod policy;
@@ -240,6 +245,7 @@ pub use self::headers::{Draft, Headers};
 pub use self::hook::{Counted, DecisionEvent, OnDecision};
 pub use self::key::{Key, KeyExtractor};
 pub use self::layer::RateLimitLayer;
+pub use self::lease::Lease;
 pub use self::limiter::Limiter;
 pub use self::penalty::Penalty;
 pub use self::policy::{

@@ -12,8 +12,10 @@ use crate::decision::{Decision, Exemptions};
 use crate::engine::{Decided, Engine};
 use crate::exemption::Exemption;
 use crate::failure::FailurePolicy;
+use crate::handling::Handling;
 use crate::hook::{Hook, OnDecision};
 use crate::key::{self, Key};
+use crate::lease::Lease;
 use crate::policy::{self, Policy, PolicyHandle, PolicyName};
 use crate::quota::Quota;
 use crate::rejection::RejectionKind;
@@ -101,6 +103,16 @@ impl Limiter {
     pub fn name(self, name: impl TryInto<PolicyName, Error: fmt::Display>) -> Self {
         let name = PolicyName::expect(name);
         self.set(|policies| policies[0].name = name)
+    }
+
+    /// Lets each instance take units of the first policy's hot keys ahead: see [`Policy::lease`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Policy::lease`].
+    #[track_caller]
+    pub fn lease(self, lease: Lease) -> Self {
+        self.set(|policies| policies[0] = policies[0].clone().lease(lease))
     }
 
     /// What the first policy answers when the store gives no answer. [`FailurePolicy::Local`] if not set.
@@ -260,8 +272,8 @@ impl Limiter {
     /// The decision, and what was asked.
     async fn decide<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> (Decision, Charges<'a>) {
         let started = self.hook.called.is_some().then(Instant::now);
-        let (charges, failures, exemptions) = self.charges(cost, key_of);
-        let mut decision = match self.engine.decide(&charges, &failures) {
+        let (charges, handlings, exemptions) = self.charges(cost, key_of);
+        let mut decision = match self.engine.decide(&charges, &handlings) {
             Decided::Now(decision) => decision,
             Decided::Later(deciding) => deciding.await,
         };
@@ -278,19 +290,19 @@ impl Limiter {
         &'a self,
         cost: u64,
         key_of: impl Fn(&str) -> &'a Key,
-    ) -> (Charges<'a>, SmallVec<[FailurePolicy; 1]>, Exemptions) {
-        let (mut charges, mut failures) = (Charges::new(), SmallVec::new());
+    ) -> (Charges<'a>, SmallVec<[Handling<'a>; 1]>, Exemptions) {
+        let (mut charges, mut handlings) = (Charges::new(), SmallVec::new());
         let mut exemptions = Exemptions::new();
         for policy in &*self.policies {
             match policy.charge(key_of(policy.name.as_str()), cost) {
                 Ok(charge) => {
                     charges.push(charge);
-                    failures.push(policy.failure);
+                    handlings.push(policy.handling());
                 }
                 Err(reason) => exemptions.push(Exemption::of(policy.name.clone(), reason)),
             }
         }
-        (charges, failures, exemptions)
+        (charges, handlings, exemptions)
     }
 
     /// Waits until one unit fits, for at most `at_most`, and charges it. Returns the denial at once when the wait
@@ -321,8 +333,8 @@ impl Limiter {
     /// What [`check`](Self::check) would answer, charging nothing.
     pub async fn peek(&self, key: impl Into<Key>) -> Decision {
         let key = key.into();
-        let (charges, failures, exemptions) = self.charges(1, |_| &key);
-        let mut decision = match self.engine.peek(&charges, &failures) {
+        let (charges, handlings, exemptions) = self.charges(1, |_| &key);
+        let mut decision = match self.engine.peek(&charges, &handlings) {
             Decided::Now(decision) => decision,
             Decided::Later(deciding) => deciding.await,
         };

@@ -50,6 +50,11 @@ pub enum Verdict {
 pub enum Source {
     /// The store.
     Store,
+    /// The deny cache: an earlier denial of the store says that this one cannot fit yet. Nothing is known of policies that
+    /// it was not about ([`PolicyDecision::is_known`]).
+    DenyCache,
+    /// A lease: units that were taken of the store before. What remains is an estimate.
+    Lease,
     /// The failure policies, as the store gave no answer: the decision is degraded.
     Fallback,
     /// Nobody: nothing limits the request.
@@ -125,7 +130,7 @@ impl Decision {
 
     /// The same for the ordinary request, which has one enforced charge.
     #[inline]
-    pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
+    pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome, source: Source) -> Self {
         let policy = PolicyDecision::new(charge, &outcome.state, outcome.stamp, outcome.granted);
         Self {
             verdict: if outcome.granted {
@@ -133,7 +138,7 @@ impl Decision {
             } else {
                 Verdict::Denied
             },
-            source: Source::Store,
+            source,
             lead: Some(0),
             now: outcome.now,
             policies: SmallVec::from_buf([policy]),
@@ -214,14 +219,16 @@ impl Decision {
         self.leading().map(PolicyDecision::limit)
     }
 
-    /// Units that the leading policy has left: so many requests of cost 1, alone, would pass at once.
+    /// Units that the leading policy has left: so many requests of cost 1, alone, would pass at once. From a
+    /// [lease](Source::Lease), an estimate.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         self.leading().map(PolicyDecision::remaining)
     }
 
     /// When a denied request may pass: waiting exactly that long, alone, is enough. `None` if it passed, or
-    /// never will because its cost is above a limit ([`is_never`](Self::is_never)).
+    /// never will because its cost is above a limit ([`is_never`](Self::is_never)). From the [deny cache](Source::DenyCache), at
+    /// most a round trip more than that; less, for a request that costs more than the one that was denied.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.retry() {

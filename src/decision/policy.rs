@@ -23,6 +23,7 @@ pub struct PolicyDecision {
     charged: bool,
     violated: bool,
     blocked: bool,
+    known: bool,
 }
 
 const NOW: u64 = 0;
@@ -50,6 +51,7 @@ impl PolicyDecision {
                 Mode::Shadow => state.charged == 0 && state.retry != Retry::Now,
             },
             blocked: state.blocked,
+            known: state.known,
         }
     }
 
@@ -81,6 +83,13 @@ impl PolicyDecision {
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.quota.limit().unwrap_or(u64::MAX)
+    }
+
+    /// Whether anything is known of the policy's counter. If not, the request was denied for another policy's sake without
+    /// asking the store, and the numbers here are 0.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.known
     }
 
     /// Units left.

@@ -24,7 +24,9 @@ pub use self::quotas::Quotas;
 pub(crate) use self::set::{PolicySet, check_names};
 use crate::exemption::ExemptReason;
 use crate::failure::FailurePolicy;
+use crate::handling::Handling;
 use crate::key::{Key, KeyBuilder, KeyExtractor, KeyHasher};
+use crate::lease::{Lease, LeaseRefusal};
 use crate::penalty::Penalty;
 use crate::predicate::Predicate;
 use crate::quota::Quota;
@@ -65,6 +67,7 @@ pub struct Policy {
     allowed: Arc<HashSet<Key>>,
     pub(crate) real_cost: Option<RealCost>,
     penalty: Option<Penalty>,
+    lease: Option<Lease>,
 }
 
 /// What a request really costs, as its response tells.
@@ -126,6 +129,7 @@ impl Policy {
             allowed: Arc::default(),
             real_cost: None,
             penalty: None,
+            lease: None,
         }
     }
 
@@ -216,9 +220,56 @@ impl Policy {
     /// Blocks keys that this policy denies again and again, and lets
     /// [`Limiter::block`](crate::Limiter::block) do so. Not in [shadow mode](PolicyMode::Shadow). It costs the store a second key
     /// for each that was denied.
-    pub const fn penalty(mut self, penalty: Penalty) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// If the policy has a [lease](Self::lease): its store would not see every request.
+    #[track_caller]
+    pub fn penalty(mut self, penalty: Penalty) -> Self {
         self.penalty = Some(penalty);
+        self.expect_lease();
         self
+    }
+
+    /// Lets each instance take units of hot keys ahead, and spend them without asking the store. None are, if not set, in
+    /// [shadow mode](PolicyMode::Shadow), and where another policy of the same request has no lease: see [local
+    /// answers](crate::local_answers).
+    ///
+    /// # Panics
+    ///
+    /// If the quota is a sliding counter, or the policy has a [penalty](Self::penalty). Requests whose quota, as a function of
+    /// the request, is a sliding counter ask the store.
+    #[track_caller]
+    pub fn lease(mut self, lease: Lease) -> Self {
+        self.lease = Some(lease);
+        self.expect_lease();
+        self
+    }
+
+    #[track_caller]
+    fn expect_lease(&self) {
+        if let Err(refusal) = self.check_lease() {
+            panic!("policy `{}`: {refusal}", self.name);
+        }
+    }
+
+    pub(crate) fn check_lease(&self) -> Result<(), LeaseRefusal> {
+        let suits = self
+            .live
+            .fixed_quota()
+            .is_none_or(|quota| Lease::suits(&quota) || quota.is_unlimited());
+        match (self.lease, self.penalty) {
+            (Some(_), Some(_)) => Err(LeaseRefusal::Penalty),
+            (Some(_), None) if !suits => Err(LeaseRefusal::SlidingCounter),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) const fn handling(&self) -> Handling<'_> {
+        Handling {
+            failure: self.failure,
+            lease: self.lease.as_ref(),
+        }
     }
 
     /// What changes the policy while it runs.
@@ -343,8 +394,8 @@ impl Taken<'_> {
         }
     }
 
-    pub(crate) const fn failure(&self) -> FailurePolicy {
-        self.policy.failure
+    pub(crate) const fn handling(&self) -> Handling<'_> {
+        self.policy.handling()
     }
 }
 

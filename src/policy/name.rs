@@ -36,10 +36,15 @@ impl PolicyName {
     }
 
     fn unchecked(text: Box<str>) -> Self {
+        let hash = Self::hash_of(&text);
+        Self(Arc::new(Name { text, hash }))
+    }
+
+    /// Of a name's text, what [`text_hash`](Self::text_hash) is.
+    pub(crate) fn hash_of(text: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
-        let hash = hasher.finish();
-        Self(Arc::new(Name { text, hash }))
+        hasher.finish()
     }
 
     /// The default name of a policy: its quota in words.

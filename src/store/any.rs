@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::redis::{ConnectError, ConnectErrorKind, RedisStore};
-use super::{Ask, Correction, MemoryStore, Outcome, Stamp, Store, StoreFuture};
+use super::{Ask, Correction, LocalAnswers, MemoryStore, Outcome, Stamp, Store, StoreFuture};
 
 /// Opens the store of a URL, so that one setting moves a service from the embedded store to a shared one: `memory:` is
 /// a [`MemoryStore`], everything else a server for a [`RedisStore`].
@@ -82,6 +82,10 @@ impl Store for AnyStore {
 
     fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
         self.store().block(ask, time)
+    }
+
+    fn local_answers(&self) -> Option<&LocalAnswers> {
+        self.store().local_answers()
     }
 
     fn deadline(&self) -> Duration {

@@ -39,10 +39,12 @@ mod correction;
 mod error;
 mod future;
 mod join;
+mod local;
 mod memory;
 mod outcome;
 #[cfg(feature = "redis")]
 mod redis;
+mod seed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +57,8 @@ pub use self::correction::{Correction, CorrectionKind};
 pub(crate) use self::error::Late;
 pub use self::error::{StoreError, StoreErrorKind};
 pub use self::future::StoreFuture;
+pub use self::local::{Change, Changing, LocalAnswers, LocalAnswersBuilder, LocalStats};
+pub(crate) use self::local::{Nanos, add, nanos};
 pub(crate) use self::memory::KnownOutcome;
 pub use self::memory::{MemoryStats, MemoryStore, MemoryStoreBuilder};
 pub use self::outcome::{ChargeState, Outcome, Retry, Stamp};
@@ -115,6 +119,12 @@ pub trait Store: Send + Sync + 'static {
     /// whatever mode and quota they have. No time lifts the block, and forgets denials and repetition.
     fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()>;
 
+    /// What limiters and layers answer without asking the store: for stores that are asked over a network. `None`, if not
+    /// said: every check asks.
+    fn local_answers(&self) -> Option<&LocalAnswers> {
+        None
+    }
+
     /// How long a limiter or layer that sets no deadline waits for an answer: 100 ms, if not said.
     fn deadline(&self) -> Duration {
         Duration::from_millis(100)
@@ -154,6 +164,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
         (**self).block(ask, time)
+    }
+
+    fn local_answers(&self) -> Option<&LocalAnswers> {
+        (**self).local_answers()
     }
 
     fn deadline(&self) -> Duration {

@@ -1,6 +1,6 @@
 //! What a store answers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
@@ -19,6 +19,9 @@ pub struct Outcome {
     pub stamp: Stamp,
     /// The counters after the ask, in the order of its charges.
     pub states: SmallVec<[ChargeState; 1]>,
+    /// When the ask was sent, by this machine's clock: the store decided later. `None` if that is not known more closely
+    /// than that it was asked.
+    pub sent: Option<Instant>,
     /// Of each charge, where they differ.
     stamps: Option<Box<[Stamp]>>,
 }
@@ -33,6 +36,7 @@ impl Outcome {
             now,
             stamp: now,
             states: states.into_iter().collect(),
+            sent: None,
             stamps: None,
         }
     }
@@ -41,6 +45,13 @@ impl Outcome {
     #[must_use]
     pub fn stamp(mut self, stamp: Stamp) -> Self {
         self.stamp = stamp;
+        self
+    }
+
+    /// When the ask was sent, by this machine's clock.
+    #[must_use]
+    pub const fn sent(mut self, sent: Instant) -> Self {
+        self.sent = Some(sent);
         self
     }
 
@@ -76,9 +87,17 @@ pub struct ChargeState {
     pub reset_after: Duration,
     /// Whether a penalty's block stops the charge. Then nothing remains, and `retry` is when both block and quota let it.
     pub blocked: bool,
+    /// Whether anything is known of the counter. If not, no number here means anything: the ask was denied for another
+    /// charge's sake, and nobody asked for this one.
+    pub known: bool,
 }
 
 impl ChargeState {
+    pub(crate) const UNKNOWN: Self = Self {
+        known: false,
+        ..Self::new(0, 0, Retry::Now, Duration::ZERO)
+    };
+
     /// A counter after an ask.
     #[must_use]
     #[inline]
@@ -89,6 +108,7 @@ impl ChargeState {
             retry,
             reset_after,
             blocked: false,
+            known: true,
         }
     }
 

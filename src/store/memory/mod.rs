@@ -6,7 +6,6 @@ mod entry;
 mod held;
 mod known;
 mod penalties;
-mod seed;
 mod shard;
 mod sweeper;
 mod table;
@@ -25,7 +24,7 @@ use self::penalties::block;
 use self::shard::Shard;
 use self::sweeper::Sweeper;
 use super::ask::Heeds;
-use super::{Ask, Charge, Correction, Outcome, Stamp, Store, StoreError, StoreErrorKind, StoreFuture};
+use super::{Ask, Charge, Correction, Outcome, Stamp, Store, StoreError, StoreErrorKind, StoreFuture, seed};
 use crate::clock::{Clock, micros};
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;

@@ -15,6 +15,7 @@ use super::link::{Link, LinkSettings};
 use super::queue::Bounds;
 use super::script::{By, Script, Scripts};
 use super::settings::{Password, ProbeForm};
+use crate::store::{LocalAnswers, LocalAnswersBuilder};
 
 /// Settings of a [`RedisStore`], and their defaults.
 ///
@@ -39,6 +40,7 @@ pub struct RedisStoreBuilder {
     deadline: Duration,
     bounds: Bounds,
     cluster: bool,
+    local: LocalAnswersBuilder,
     link: LinkSettings,
     scripts: &'static Scripts,
 }
@@ -56,6 +58,7 @@ impl RedisStoreBuilder {
                 place: Duration::from_millis(100),
             },
             cluster: false,
+            local: LocalAnswers::builder(),
             link: LinkSettings::default(),
             scripts: Scripts::shipped(),
         }
@@ -132,6 +135,20 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// How many denials are remembered at once, about 300 bytes each, so that what cannot fit yet does not reach the server: 65 536.
+    /// 0 turns the deny cache off. See [local answers](crate::local_answers).
+    pub fn deny_cache_size(mut self, denials: usize) -> Self {
+        self.local = self.local.deny_cache_size(denials);
+        self
+    }
+
+    /// How long a denial is remembered at most: one second. What other instances give back, reset, raise or unblock is seen
+    /// after that. Zero turns the deny cache off.
+    pub fn deny_cache_age(mut self, age: Duration) -> Self {
+        self.local = self.local.deny_cache_age(age);
+        self
+    }
+
     /// The connection is to a cluster: calls only have keys of one slot. Found out by itself if not said, at the cost of the
     /// first call that spans slots.
     pub const fn cluster(mut self, cluster: bool) -> Self {
@@ -190,10 +207,10 @@ impl RedisStoreBuilder {
 
     fn with(self, link: Link) -> RedisStore {
         let patience = self.deadline.max(Duration::from_secs(1));
+        let local = self.local.build();
         RedisStore {
             dispatch: Arc::new(Dispatch::new(
-                link,
-                self.scripts,
+                (link, self.scripts, local),
                 self.bounds,
                 patience,
                 self.cluster,
@@ -253,6 +270,7 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("deadline", &self.deadline)
             .field("bounds", &self.bounds)
             .field("cluster", &self.cluster)
+            .field("local", &self.local)
             .field("link", &self.link)
             .finish_non_exhaustive()
     }

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::cause::{Cause, Unreadable};
 use super::class::Class;
 use super::flight::Flight;
+use super::key::subject_and_policy;
 use super::link::{Link, Report, Route};
 use super::order::{Order, Wanted};
 use super::queue::{Answered, Bounds, Caller, Merged, Place, Queue};
@@ -28,7 +29,8 @@ use super::reply::{Answer, Replies};
 use super::script::Scripts;
 use super::stats::Stats;
 use super::waiting::Waiting;
-use crate::store::{Late, Outcome, Stamp, StoreError, StoreErrorKind};
+use crate::policy::PolicyName;
+use crate::store::{Change, Changing, Late, LocalAnswers, Outcome, Stamp, StoreError, StoreErrorKind};
 
 /// Sends asks and hands out answers.
 pub(super) struct Dispatch {
@@ -38,6 +40,8 @@ pub(super) struct Dispatch {
     /// Whether a call may only have keys of one slot: the server is a cluster.
     per_slot: AtomicBool,
     pub(super) stats: Stats,
+    /// What needs no call.
+    pub(super) local: LocalAnswers,
     /// How long corrections of our own may take.
     patience: Duration,
     home: OnceLock<Home>,
@@ -57,8 +61,7 @@ impl Drop for Home {
 
 impl Dispatch {
     pub(super) fn new(
-        link: Link,
-        scripts: &'static Scripts,
+        (link, scripts, local): (Link, &'static Scripts, LocalAnswers),
         bounds: Bounds,
         patience: Duration,
         per_slot: bool,
@@ -69,6 +72,7 @@ impl Dispatch {
             queue: Mutex::new(Queue::new(bounds)),
             per_slot: AtomicBool::new(per_slot),
             stats: Stats::default(),
+            local,
             patience,
             home: OnceLock::new(),
         };
@@ -256,7 +260,9 @@ impl Dispatch {
         stamp: Stamp,
     ) {
         let dispatch = Arc::clone(self);
+        let changing = self.giving_back(&order);
         self.spawn(async move {
+            let _changing = changing;
             let times: SmallVec<[u32; 2]> = {
                 let mut times: SmallVec<[u32; 2]> =
                     charged.iter().copied().filter(|&times| times > 0).collect();
@@ -279,6 +285,15 @@ impl Dispatch {
                 }
             }
         });
+    }
+
+    /// Tells the local answers that units of an order come back.
+    fn giving_back(&self, order: &Order) -> Changing {
+        let subjects = order
+            .counters()
+            .filter_map(|counter| subject_and_policy(&counter.key));
+        let hashes = subjects.map(|(key, policy)| self.local.hash_text(key, PolicyName::hash_of(policy)));
+        self.local.changing_hashes(hashes.collect(), Change::GiveBack)
     }
 
     /// Overload, if the server has answered since this was asked; an outage, if it has not.

@@ -134,7 +134,7 @@ impl Flight {
 
     fn receive(&mut self, under_way: &UnderWay, result: RedisResult<Value>) -> Result<(), (Class, Cause)> {
         let replies = self.dispatch.received(&under_way.route, under_way.sent, result)?;
-        self.read(&replies, &under_way.order).map_err(|error| {
+        self.read(&replies, under_way).map_err(|error| {
             self.dispatch.stats.count_error(Class::Protocol);
             (Class::Protocol, Cause::new(error))
         })?;
@@ -143,7 +143,8 @@ impl Flight {
     }
 
     /// Reads the replies, and keeps the asks that the server came to too late.
-    fn read(&mut self, replies: &Replies, order: &[u16]) -> Result<(), Unreadable> {
+    fn read(&mut self, replies: &Replies, under_way: &UnderWay) -> Result<(), Unreadable> {
+        let (order, sent) = (&under_way.order, under_way.sent.into_std());
         let mut read: SmallVec<[Option<Reply>; 1]> = self.asks.iter().map(|_| None).collect();
         let mut values = replies.each();
         for &index in order {
@@ -157,7 +158,10 @@ impl Flight {
         }
         for (merged, reply) in mem::take(&mut self.asks).into_iter().zip(read) {
             match reply {
-                Some(Reply::Answer(answer)) => self.answers.push((merged, Ok(answer))),
+                Some(Reply::Answer(mut answer)) => {
+                    answer.sent = Some(sent);
+                    self.answers.push((merged, Ok(answer)));
+                }
                 Some(Reply::TooLate) | None => self.asks.push(merged),
             }
         }

@@ -43,6 +43,20 @@ pub(super) fn penalty_key(prefix: &str, charge: &Charge<'_>) -> CounterKey {
     key
 }
 
+/// What a counter's name says of its subject and its policy.
+pub(super) fn subject_and_policy(key: &[u8]) -> Option<(&[u8], &str)> {
+    let (_, rest) = split_once(key, b'{')?;
+    let (subject, rest) = split_once(rest, b'}')?;
+    let rest = rest.strip_prefix(b":")?;
+    let end = rest.iter().rposition(|&byte| byte == b':')?;
+    Some((subject, str::from_utf8(&rest[..end]).ok()?))
+}
+
+fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let index = text.iter().position(|&byte| byte == at)?;
+    Some((&text[..index], &text[index + 1..]))
+}
+
 /// What the names of all counters of a subject and policy begin with.
 fn start(prefix: &str, charge: &Charge<'_>) -> CounterKey {
     let mut key = CounterKey::new();
@@ -126,6 +140,25 @@ mod tests {
             key_of(Quota::per_second(9).fixed_window()),
             "tollgate:1:{key=a}:api:f1000000+0"
         );
+    }
+
+    #[test]
+    fn a_name_is_read_as_it_was_written() {
+        let (subject, policy) = (Key::from("{a}:b"), PolicyName::new("v1/api:read").unwrap());
+        for quota in [
+            Quota::per_second(9),
+            Quota::per_second(9).slots(16),
+            Quota::per_second(9).fixed_window(),
+        ] {
+            let charge = Charge::new(&subject, &policy, quota);
+            let terms = Terms::new(&quota, || 0).unwrap();
+            let key = counter_key("toll:gate", &charge, &terms);
+            assert_eq!(
+                subject_and_policy(&key),
+                Some((subject.as_bytes(), policy.as_str()))
+            );
+        }
+        assert_eq!(subject_and_policy(b"tollgate:1:{a"), None);
     }
 
     #[test]

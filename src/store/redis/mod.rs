@@ -50,7 +50,10 @@ use self::order::{Amendment, Order, Wanted, deadline_after};
 use self::queue::Answered;
 pub use self::stats::{Latency, RedisStats};
 use super::ask::Heeds;
-use super::{Ask, ChargeState, Correction, Outcome, Retry, Stamp, Store, StoreFuture};
+use super::{
+    Ask, Change, Changing, ChargeState, Correction, CorrectionKind, LocalAnswers, Outcome, Retry, Stamp,
+    Store, StoreFuture,
+};
 use crate::clock::micros;
 
 /// Counts in a Redis server that all instances of a service share: one limit, whatever the number of instances.
@@ -151,7 +154,19 @@ impl RedisStore {
             matches!(self.dispatch.link.state(), LinkState::Open { .. }),
             waiting,
             in_flight,
+            self.dispatch.local.stats(),
         )
+    }
+
+    /// Tells the local answers of units that come back.
+    fn changing(&self, corrections: &[Correction<'_>]) -> Changing {
+        let local = &self.dispatch.local;
+        let back = corrections
+            .iter()
+            .filter(|each| matches!(each.kind, CorrectionKind::GiveBack { .. }));
+        let charges = back.flat_map(|each| each.ask.charges);
+        let hashes = charges.map(|charge| local.hash(charge.key, charge.policy));
+        local.changing_hashes(hashes.collect(), Change::GiveBack)
     }
 
     fn wanted(&self, ask: &Ask<'_>, want: u32, heeds: Heeds) -> Wanted {
@@ -210,13 +225,17 @@ impl Store for RedisStore {
     }
 
     fn settle(&self, corrections: &[Correction<'_>]) -> StoreFuture<()> {
+        let changing = self.changing(corrections);
         let amendments = corrections.iter().map(|each| Amendment::new(&self.prefix, each));
         let counted = amendments.filter(|each| each.ask.order.counters().next().is_some());
         let (dispatch, amendments) = (Arc::clone(&self.dispatch), counted.collect::<Vec<_>>());
         if amendments.is_empty() {
             return StoreFuture::ready(Ok(()));
         }
-        StoreFuture::waiting(async move { dispatch.settle(amendments).await })
+        StoreFuture::waiting(async move {
+            let _changing = changing;
+            dispatch.settle(amendments).await
+        })
     }
 
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
@@ -229,13 +248,25 @@ impl Store for RedisStore {
 
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
         let (dispatch, wanted) = (Arc::clone(&self.dispatch), self.wanted(ask, 1, Heeds::All));
-        StoreFuture::waiting(async move { dispatch.reset(wanted).await })
+        let changing = self.dispatch.local.changing(ask, Change::Reset);
+        StoreFuture::waiting(async move {
+            let _changing = changing;
+            dispatch.reset(wanted).await
+        })
     }
 
     fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
         let (dispatch, mut wanted) = (Arc::clone(&self.dispatch), self.wanted(ask, 1, Heeds::All));
         wanted.order = wanted.order.penalties_alone();
-        StoreFuture::waiting(async move { dispatch.block(wanted, micros(time)).await })
+        let changing = self.dispatch.local.changing(ask, Change::Reset);
+        StoreFuture::waiting(async move {
+            let _changing = changing;
+            dispatch.block(wanted, micros(time)).await
+        })
+    }
+
+    fn local_answers(&self) -> Option<&LocalAnswers> {
+        Some(&self.dispatch.local)
     }
 
     fn deadline(&self) -> Duration {

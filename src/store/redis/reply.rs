@@ -1,6 +1,6 @@
 //! What scripts reply, and what it means to each of the callers that share an answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 use smallvec::SmallVec;
@@ -23,6 +23,8 @@ pub(super) enum Reply {
 pub(super) struct Answer {
     now: u64,
     stamp: u64,
+    /// When it was asked for.
+    pub(super) sent: Option<Instant>,
     pub(super) granted: u32,
     /// Of the charges that are counted.
     reports: SmallVec<[Report; 1]>,
@@ -121,6 +123,7 @@ impl Answer {
         Ok(Self {
             now,
             stamp: now,
+            sent: None,
             granted: want,
             reports: units
                 .iter()
@@ -153,6 +156,7 @@ impl Answer {
         Ok(Self {
             now,
             stamp,
+            sent: None,
             granted,
             reports,
             blocks,
@@ -190,7 +194,12 @@ impl Answer {
                 _ => state,
             }
         });
-        Outcome::new(take, Stamp::from_micros(self.now), states).stamp(Stamp::from_micros(self.stamp))
+        let outcome =
+            Outcome::new(take, Stamp::from_micros(self.now), states).stamp(Stamp::from_micros(self.stamp));
+        match self.sent {
+            Some(sent) => outcome.sent(sent),
+            None => outcome,
+        }
     }
 
     /// Units that so many grants took of a counter.

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::class::Class;
 use super::queue::Merged;
+use crate::store::LocalStats;
 
 /// What a [`RedisStore`](super::RedisStore) has seen since it was made, and what it does now.
 ///
@@ -41,6 +42,8 @@ pub struct RedisStats {
     pub late_grants: u64,
     /// Of these, grants that could not be given back: they stay charged until they leave the window.
     pub lost_grants: u64,
+    /// Checks that were answered without the server.
+    pub local: LocalStats,
     /// Errors by class, such as `"no_script"` or `"io"`; those that did not occur are left out.
     pub errors: Vec<(&'static str, u64)>,
 }
@@ -133,7 +136,13 @@ impl Stats {
         }
     }
 
-    pub(super) fn snapshot(&self, is_open: bool, waiting: usize, in_flight: usize) -> RedisStats {
+    pub(super) fn snapshot(
+        &self,
+        is_open: bool,
+        waiting: usize,
+        in_flight: usize,
+        local: LocalStats,
+    ) -> RedisStats {
         RedisStats {
             is_open,
             waiting,
@@ -148,6 +157,7 @@ impl Stats {
             refused: self.refused.load(Relaxed),
             late_grants: self.late_grants.load(Relaxed),
             lost_grants: self.lost_grants.load(Relaxed),
+            local,
             errors: self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }

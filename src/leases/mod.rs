@@ -1,0 +1,333 @@
+//! Units of hot keys, taken ahead and spent without asking the store.
+//!
+//! Whoever asks the store for a request takes no more than that request needs. What is taken ahead is taken in the background: the
+//! [`Book`] says when, for which key, and how much; a task asks for it, with a hold, so that the store counts the units until a
+//! window after the last moment at which they may be spent. Another task gives back what is not going to be spent.
+
+mod book;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::book::{Book, Debit, Refill, Return, Wanted};
+use crate::engine::OwnedCharge;
+use crate::handling::Handling;
+use crate::settler::{OwnedCorrection, Settler};
+use crate::store::{
+    Ask, Charge, ChargeState, CorrectionKind, KnownOutcome, LocalAnswers, Nanos, Outcome, Retry, Stamp,
+    Store, add, nanos,
+};
+
+const LONGEST_SLEEP: Duration = Duration::from_millis(125);
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+
+/// What this instance has taken ahead of one store.
+pub(crate) struct Leases {
+    book: Book,
+    store: Arc<dyn Store>,
+    local: LocalAnswers,
+    settler: Arc<Settler>,
+    /// Nothing is taken ahead any more.
+    is_closed: AtomicBool,
+    flying: AtomicUsize,
+    landed: Notify,
+    is_swept: AtomicBool,
+}
+
+/// What was paid of one charge.
+struct Paid<'a> {
+    hash: u64,
+    charge: &'a Charge<'a>,
+    outcome: KnownOutcome,
+}
+
+impl Leases {
+    pub(crate) fn new(store: Arc<dyn Store>, local: LocalAnswers, settler: Arc<Settler>) -> Self {
+        Self {
+            book: Book::new(),
+            store,
+            local,
+            settler,
+            is_closed: AtomicBool::new(false),
+            flying: AtomicUsize::new(0),
+            landed: Notify::new(),
+            is_swept: AtomicBool::new(false),
+        }
+    }
+
+    /// Pays one charge, if units for it were taken ahead.
+    #[inline]
+    pub(crate) fn pay(
+        self: &Arc<Self>,
+        charge: &Charge<'_>,
+        handling: &Handling<'_>,
+        (now, deadline): (Instant, Duration),
+    ) -> Option<KnownOutcome> {
+        let paid = self.debit(charge, handling, (now, deadline))?.outcome;
+        add(&self.local.counters().leased, 1);
+        Some(paid)
+    }
+
+    /// Pays all charges or none, if units for all were taken ahead.
+    pub(crate) fn pay_all(
+        self: &Arc<Self>,
+        charges: &[Charge<'_>],
+        handlings: &[Handling<'_>],
+        (now, deadline): (Instant, Duration),
+    ) -> Option<Outcome> {
+        let is_leased = |(charge, handling): (&Charge<'_>, &Handling<'_>)| {
+            charge.quota.is_unlimited() && charge.penalty.is_none() || handling.lease.is_some()
+        };
+        if !charges.iter().zip(handlings).all(is_leased) {
+            return None;
+        }
+        let mut all: SmallVec<[Paid<'_>; 4]> = SmallVec::new();
+        for (charge, handling) in charges.iter().zip(handlings) {
+            if charge.quota.is_unlimited() {
+                continue;
+            }
+            let Some(paid) = self.debit(charge, handling, (now, deadline)) else {
+                self.put_back(&all);
+                return None;
+            };
+            all.push(paid);
+        }
+        let first = all.first()?.outcome.now;
+        add(&self.local.counters().leased, 1);
+        let mut paid = all.iter();
+        let (mut states, mut stamps) = (SmallVec::<[_; 4]>::new(), SmallVec::<[Stamp; 4]>::new());
+        for charge in charges {
+            let outcome = match charge.quota.is_unlimited() {
+                true => None,
+                false => paid.next().map(|paid| &paid.outcome),
+            };
+            states.push(outcome.map_or(ChargeState::UNKNOWN, |outcome| outcome.state));
+            stamps.push(outcome.map_or(first, |outcome| outcome.stamp));
+        }
+        Some(Outcome::new(1, first, states).stamps(stamps))
+    }
+
+    fn debit<'a>(
+        self: &Arc<Self>,
+        charge: &'a Charge<'a>,
+        handling: &Handling<'_>,
+        (now, deadline): (Instant, Duration),
+    ) -> Option<Paid<'a>> {
+        let lease = handling.lease?;
+        let hash = self.local.hash(charge.key, charge.policy);
+        let Debit { paid, refill, is_new } = self.book.debit(&Wanted {
+            hash,
+            charge,
+            lease,
+            now: self.local.at(now),
+            voided: self.local.voided_at(hash),
+        });
+        if is_new && let Ok(runtime) = Handle::try_current() {
+            self.sweep_in(&runtime);
+        }
+        if let Some(refill) = refill {
+            self.fly(refill, deadline);
+        }
+        paid.map(|outcome| Paid {
+            hash,
+            charge,
+            outcome,
+        })
+    }
+
+    /// What was paid for a request that is not paid in full.
+    fn put_back(&self, all: &[Paid<'_>]) {
+        for paid in all {
+            if !self.book.credit(paid.hash, paid.charge, &paid.outcome) {
+                self.give_back(Return {
+                    charge: OwnedCharge::from(&Charge {
+                        cost: 1,
+                        ..*paid.charge
+                    }),
+                    // No more than a lot has.
+                    units: paid.charge.cost as u32,
+                    stamp: paid.outcome.stamp,
+                });
+            }
+        }
+    }
+
+    /// Learns what the store has said to a request.
+    pub(crate) fn observe(&self, charges: &[Charge<'_>], outcome: &Outcome) {
+        for (charge, state) in charges.iter().zip(&outcome.states) {
+            let hash = self.local.hash(charge.key, charge.policy);
+            let is_denied = outcome.granted == 0 && state.retry != Retry::Now;
+            for each in self.book.observe((hash, charge), state, is_denied) {
+                self.give_back(each);
+            }
+        }
+    }
+
+    /// Takes units ahead, in the background.
+    #[cold]
+    fn fly(self: &Arc<Self>, refill: Refill, deadline: Duration) {
+        let runtime = Handle::try_current().ok();
+        let flight = Flight {
+            leases: Arc::clone(self),
+            refill: Some(refill),
+        };
+        self.flying.fetch_add(1, Ordering::AcqRel);
+        if let (Some(runtime), false) = (runtime, self.is_closed.load(Ordering::Acquire)) {
+            self.sweep_in(&runtime);
+            runtime.spawn(flight.fly(deadline));
+        }
+    }
+
+    fn give_back(&self, back: Return) {
+        add(&self.local.counters().units_returned, back.units.into());
+        self.settler.push(OwnedCorrection {
+            charge: back.charge,
+            kind: CorrectionKind::GiveBack {
+                times: back.units,
+                stamp: back.stamp,
+            },
+        });
+    }
+
+    /// Gives back what nobody spends, as long as there is anything.
+    fn sweep_in(self: &Arc<Self>, runtime: &Handle) {
+        if self.is_swept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut sweeper = Sweeper {
+            leases: Arc::clone(self),
+            is_at_work: true,
+        };
+        runtime.spawn(async move {
+            loop {
+                let pause = sweeper.leases.pause();
+                sleep(pause).await;
+                sweeper.leases.sweep(pause, false);
+                if !sweeper.goes_on() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Between two sweeps: an eighth of the shortest life.
+    fn pause(&self) -> Duration {
+        Duration::from_nanos(self.book.shortest_life() / 8).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+    }
+
+    fn sweep(&self, pause: Duration, all: bool) {
+        let now = self.local.at(Instant::now());
+        let next = now.saturating_add(nanos(pause));
+        for back in self
+            .book
+            .sweep((now, next), |hash| self.local.voided_at(hash), all)
+        {
+            self.give_back(back);
+        }
+    }
+
+    /// Takes nothing ahead any more, and gives back what there is. Waits for what is on its way, for at most so long.
+    pub(crate) async fn close(&self, at_most: Duration) {
+        self.is_closed.store(true, Ordering::Release);
+        let landed = async {
+            loop {
+                let landed = self.landed.notified();
+                if self.flying.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                landed.await;
+            }
+        };
+        // What is later than that is given back when it comes.
+        drop(timeout(at_most, landed).await);
+        self.sweep(Duration::ZERO, true);
+    }
+}
+
+/// What sweeps leases. When it ends, with its runtime maybe, another may begin.
+struct Sweeper {
+    leases: Arc<Leases>,
+    is_at_work: bool,
+}
+
+impl Sweeper {
+    /// Whether there is more to do, and nobody else does it.
+    fn goes_on(&mut self) -> bool {
+        let Leases { book, is_swept, .. } = &*self.leases;
+        if !book.is_empty() {
+            return true;
+        }
+        // What is taken from now on is for another one; what was taken just before, for whoever is first.
+        is_swept.store(false, Ordering::Release);
+        self.is_at_work = !book.is_empty() && !is_swept.swap(true, Ordering::AcqRel);
+        self.is_at_work
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        if self.is_at_work {
+            self.leases.is_swept.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// A refill on its way. Dropped before it is answered, it brought nothing.
+struct Flight {
+    leases: Arc<Leases>,
+    refill: Option<Refill>,
+}
+
+impl Flight {
+    async fn fly(mut self, deadline: Duration) {
+        let Some(refill) = self.refill.clone() else { return };
+        let sent = Instant::now();
+        let answer = {
+            let charge = [refill.charge.borrow()];
+            let life = Duration::from_nanos(refill.life);
+            let ask = Ask::new(&charge).want(refill.want).hold(life).deadline(deadline);
+            self.leases.store.acquire(&ask)
+        };
+        add(&self.leases.local.counters().refills, 1);
+        // Given up here, what comes late is given back by the store.
+        let outcome = timeout(deadline, answer).await.ok().and_then(Result::ok);
+        self.refill = None;
+        let sent = outcome
+            .as_ref()
+            .and_then(|outcome| outcome.sent)
+            .map_or(sent, Instant::from_std);
+        self.land(&refill, outcome.as_ref(), sent);
+    }
+
+    fn land(&self, refill: &Refill, outcome: Option<&Outcome>, sent: Instant) {
+        let leases = &self.leases;
+        let (sent, now): (Nanos, Nanos) = (leases.local.at(sent), leases.local.at(Instant::now()));
+        let taken = outcome.map_or(0, |outcome| outcome.granted);
+        add(&leases.local.counters().units_taken, taken.into());
+        if let Some(back) = leases.book.fill(refill, outcome, (sent, now)) {
+            leases.give_back(back);
+        }
+        // Whoever closes sweeps after the last landing, or sees this one closed.
+        if leases.is_closed.load(Ordering::Acquire) {
+            leases.sweep(Duration::ZERO, true);
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(refill) = self.refill.take() {
+            self.land(&refill, None, Instant::now());
+        }
+        self.leases.flying.fetch_sub(1, Ordering::AcqRel);
+        self.leases.landed.notify_waiters();
+    }
+}

@@ -1,0 +1,222 @@
+//! Denials that need not be asked for again.
+
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::time::Duration;
+
+use quick_cache::{Equivalent, UnitWeighter, sync};
+
+use super::{Charge, ChargeState, Nanos, Stamp};
+use crate::algorithm::Terms;
+use crate::clock::micros_up;
+use crate::key::Key;
+use crate::policy::PolicyName;
+use crate::quota::Quota;
+use crate::store::{KnownOutcome, Retry};
+
+/// Denials of charges, each until the earliest time at which the charge can fit.
+///
+/// A store decided after the ask was sent, so what it says of the time until then is served from the sending on, and told
+/// from the reply on: neither a moment too long, nor a moment too short.
+pub(super) struct DenyCache {
+    denials: sync::Cache<Counter, Denial, UnitWeighter, BuildHasherDefault<Given>>,
+    age: Nanos,
+}
+
+/// Which charges a denial answers.
+struct Counter {
+    hash: u64,
+    key: Key,
+    policy: PolicyName,
+    quota: Quota,
+    is_penalized: bool,
+}
+
+/// The same of a charge that is asked for.
+struct Wanted<'a> {
+    hash: u64,
+    charge: &'a Charge<'a>,
+}
+
+#[derive(Clone, Copy)]
+struct Denial {
+    sent: Nanos,
+    received: Nanos,
+    /// Until when it is served.
+    until: Nanos,
+    /// When the charge fits, as it is told; `None` if never.
+    fits_at: Option<Nanos>,
+    full_at: Nanos,
+    /// The smallest cost that was denied: larger ones are, too.
+    cost: u64,
+    remaining: u64,
+    is_blocked: bool,
+    /// The store's time of the denial.
+    now: Stamp,
+}
+
+impl DenyCache {
+    pub(super) fn new(size: usize, age: Nanos) -> Self {
+        Self {
+            denials: sync::Cache::with(
+                size,
+                size as u64,
+                UnitWeighter,
+                BuildHasherDefault::default(),
+                sync::DefaultLifecycle::default(),
+            ),
+            age,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.denials.len()
+    }
+
+    /// The denial that answers a charge. What was asked for before `last_freed` is worth nothing.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        charge: &Charge<'_>,
+        hash: u64,
+        now: Nanos,
+        last_freed: Nanos,
+    ) -> Option<KnownOutcome> {
+        let denial = self.denials.get(&Wanted { hash, charge })?;
+        let is_served = now < denial.until && denial.sent > last_freed && charge.cost >= denial.cost;
+        is_served.then(|| denial.answer(charge, now))
+    }
+
+    /// Remembers what a store said of a charge of an ask that it denied.
+    pub(super) fn learn(
+        &self,
+        (charge, hash): (&Charge<'_>, u64),
+        (state, store_now): (&ChargeState, Stamp),
+        (sent, received): (Nanos, Nanos),
+        last_freed: Nanos,
+    ) {
+        // Where denials lead to a block, the store must see them all until there is one.
+        if charge.penalty.is_some() && !state.blocked || last_freed >= sent {
+            return;
+        }
+        let wait = match state.retry {
+            Retry::Now => return,
+            Retry::After(wait) => Some(super::nanos(wait)),
+            Retry::Never => None,
+        };
+        let served = wait.unwrap_or(Nanos::MAX).min(self.age);
+        let denial = Denial {
+            sent,
+            received,
+            until: sent.saturating_add(served),
+            fits_at: wait.map(|wait| received.saturating_add(wait)),
+            full_at: received.saturating_add(super::nanos(state.reset_after)),
+            // A block stops even what costs nothing.
+            cost: if state.blocked { 0 } else { charge.cost },
+            remaining: state.remaining,
+            is_blocked: state.blocked,
+            now: store_now,
+        };
+        if denial.until <= received {
+            return;
+        }
+        let wanted = Wanted { hash, charge };
+        let is_better_known = self.denials.peek(&wanted).is_some_and(|known| {
+            known.sent > last_freed && known.cost <= denial.cost && known.until >= denial.until
+        });
+        if !is_better_known {
+            self.denials.insert(wanted.counter(), denial);
+        }
+    }
+}
+
+impl Denial {
+    fn answer(&self, charge: &Charge<'_>, now: Nanos) -> KnownOutcome {
+        let micros = |nanos: Nanos| Duration::from_micros(nanos.div_ceil(1_000));
+        let is_never = Terms::new(&charge.quota, || 0).is_some_and(|terms| charge.cost > terms.capacity);
+        let retry = match self.fits_at {
+            Some(at) if !is_never => {
+                Retry::After(micros(at.saturating_sub(now)).max(Duration::from_micros(1)))
+            }
+            _ => Retry::Never,
+        };
+        let since = micros(now.saturating_sub(self.received));
+        let at = Stamp::from_micros(self.now.as_micros().saturating_add(micros_up(since)));
+        let until_full = micros(self.full_at.saturating_sub(now));
+        KnownOutcome {
+            granted: false,
+            now: at,
+            stamp: at,
+            state: ChargeState::new(0, self.remaining, retry, until_full).blocked(self.is_blocked),
+        }
+    }
+}
+
+impl Wanted<'_> {
+    fn counter(&self) -> Counter {
+        let Self { hash, charge } = *self;
+        Counter {
+            hash,
+            key: charge.key.clone(),
+            policy: charge.policy.clone(),
+            quota: charge.quota,
+            is_penalized: charge.penalty.is_some(),
+        }
+    }
+}
+
+impl Equivalent<Counter> for Wanted<'_> {
+    #[inline]
+    fn equivalent(&self, counter: &Counter) -> bool {
+        let Self { hash, charge } = *self;
+        hash == counter.hash
+            && charge.quota == counter.quota
+            && charge.penalty.is_some() == counter.is_penalized
+            && charge.policy == &counter.policy
+            && charge.key.as_bytes() == counter.key.as_bytes()
+    }
+}
+
+impl PartialEq for Counter {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+            && self.quota == other.quota
+            && self.is_penalized == other.is_penalized
+            && self.policy == other.policy
+            && self.key == other.key
+    }
+}
+
+impl Eq for Counter {}
+
+impl Hash for Counter {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Hash for Wanted<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Takes the hash that a counter comes with.
+#[derive(Default)]
+struct Given(u64);
+
+impl Hasher for Given {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("counters come with a hash");
+    }
+
+    #[inline]
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
