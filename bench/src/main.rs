@@ -1,19 +1,22 @@
 //! Measures tollgate side by side with others, in one run: `cargo run --release -p tollgate-bench -- micro --json FILE`, or
-//! `redis` in place of `micro`.
+//! `redis` or `local` in place of `micro`.
 //!
 //! Absolute times drift from run to run and machine to machine; only the ratios of one run say something.
 
 mod callgrind;
+mod local;
 mod micro;
 mod redis;
 mod report;
+mod server;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: tollgate-bench micro|redis [--json FILE] [--rounds N] [--server PATH]
+const USAGE: &str = "usage: tollgate-bench micro|redis|local [--json FILE] [--rounds N] [--server PATH]
   micro   what a check and the layer cost in process, against governor and tower_governor
   redis   what a decision through Redis costs, against a textbook's script and a bare INCR;
-          starts the redis-server of PATH, or the one it finds";
+          starts the redis-server of PATH, or the one it finds
+  local   what a decision costs that needs no round trip, against governor and a bare INCR; the same server";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -38,6 +41,10 @@ fn main() -> ExitCode {
     let report = match command.as_str() {
         "micro" => micro::run(rounds),
         "redis" => match redis::run(rounds, &server) {
+            Ok(report) => report,
+            Err(why) => return refuse(&why),
+        },
+        "local" => match local::run(rounds, &server) {
             Ok(report) => report,
             Err(why) => return refuse(&why),
         },

@@ -8,7 +8,6 @@ mod allocations;
 mod contestant;
 mod load;
 mod policies;
-mod server;
 
 use std::process::ExitCode;
 
@@ -16,8 +15,8 @@ use tokio::runtime::Runtime;
 
 use self::contestant::{Contestant, KEYS, Name, WINDOW};
 use self::load::{Load, Outcome, latencies};
-use self::server::{Console, Server};
 use crate::report::{Bar, Report, median};
+use crate::server::{Console, Server};
 
 /// The argument by which this program puts a load on a server and does nothing else: for profilers.
 pub(crate) const LOAD: &str = "redis-load";

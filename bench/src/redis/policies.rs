@@ -3,8 +3,8 @@
 
 use super::contestant::{Contestant, KEYS};
 use super::load::Load;
-use super::server::Console;
 use crate::report::{Report, median};
+use crate::server::Console;
 
 pub(crate) const LONE: &str = "policies_3_vs_1_lone";
 pub(crate) const BATCHED: &str = "policies_3_vs_1_batched";
