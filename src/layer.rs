@@ -574,6 +574,7 @@ impl Config {
     }
 
     /// Whether something has to be looked up before a request can be decided on: not for one that is exempt as it is.
+    #[inline]
     pub(crate) fn has_to_look_up(&self, request: &Parts) -> bool {
         !self.lookups.is_empty() && self.exempts(request).is_none()
     }

@@ -213,7 +213,13 @@ impl Limiter {
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
         let key = key.into();
-        self.check_keys(cost, |_| &key).await
+        let Some((charge, failure)) = self.alone(cost, |_| &key) else {
+            return self.decide(cost, |_| &key).await.0;
+        };
+        match self.engine.decide(&[charge], &[failure]) {
+            Decided::Now(decision) => decision,
+            Decided::Later(deciding) => deciding.await,
+        }
     }
 
     /// Charges `cost` units to the key that `key_of` names for each policy, all or nothing.
@@ -234,7 +240,13 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn check_keys<'k>(&'k self, cost: u64, key_of: impl Fn(&str) -> &'k Key) -> Decision {
-        self.decide(cost, key_of).await.0
+        let Some((charge, failure)) = self.alone(cost, &key_of) else {
+            return self.decide(cost, key_of).await.0;
+        };
+        match self.engine.decide(&[charge], &[failure]) {
+            Decided::Now(decision) => decision,
+            Decided::Later(deciding) => deciding.await,
+        }
     }
 
     /// Charges `cost` units to `key` if all of them fit, to be settled when the real cost is known.
@@ -267,6 +279,22 @@ impl Limiter {
             &decision,
             |_| None,
         ))
+    }
+
+    /// What is asked if one policy counts the key, and no hook is to be told: nearly always, and without what others need.
+    #[inline]
+    fn alone<'a>(
+        &'a self,
+        cost: u64,
+        key_of: impl Fn(&str) -> &'a Key,
+    ) -> Option<(Charge<'a>, FailurePolicy)> {
+        match (&*self.policies, &self.hook.called) {
+            ([policy], None) => {
+                let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
+                Some((charge, policy.failure))
+            }
+            _ => None,
+        }
     }
 
     /// The decision, and what was asked.

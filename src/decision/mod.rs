@@ -15,7 +15,7 @@ use crate::store::{Charge, KnownOutcome, Mode, Outcome, Retry, Stamp};
 /// The numbers are those of the leading policy. Of an allowed request, that is the policy with the fewest requests
 /// left, then the longest reset; of a denied one, the violated policy with the longest wait, "never" first.
 /// Unlimited and shadow policies never lead, unless the key of an unlimited one is blocked by hand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Decision {
     verdict: Verdict,
     source: Source,
@@ -59,6 +59,21 @@ pub enum Source {
     Fallback,
     /// Nobody: nothing limits the request.
     Exempt,
+}
+
+impl Clone for Decision {
+    /// Copies the one policy of nearly all decisions at once; the derived clone would grow a list one by one.
+    #[inline]
+    fn clone(&self) -> Self {
+        Self {
+            policies: match &*self.policies {
+                [policy] => SmallVec::from_buf([policy.clone()]),
+                policies => policies.iter().cloned().collect(),
+            },
+            exemptions: self.exemptions.clone(),
+            ..*self
+        }
+    }
 }
 
 impl Decision {

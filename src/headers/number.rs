@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 
 /// The largest Integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
@@ -27,7 +28,7 @@ static DIGITS: [[u8; 4]; SMALL] = {
 };
 
 /// The digits of a small number, which live as long as the program.
-fn small(value: u64) -> Option<&'static str> {
+fn small(value: u64) -> Option<&'static [u8]> {
     let digits = DIGITS.get(usize::try_from(value).ok()?)?;
     let leading_zeros = match value {
         0..10 => 3,
@@ -35,13 +36,14 @@ fn small(value: u64) -> Option<&'static str> {
         100..1_000 => 1,
         _ => 0,
     };
-    str::from_utf8(digits.split_at(leading_zeros).1).ok()
+    digits.get(leading_zeros..)
 }
 
 /// A number as a header value, at most [`MAX_INTEGER`]. Below 10 000 it is free of allocation.
 pub(super) fn number(value: u64) -> HeaderValue {
     if let Some(digits) = small(value) {
-        return HeaderValue::from_static(digits);
+        return HeaderValue::from_maybe_shared(Bytes::from_static(digits))
+            .expect("digits are a header value");
     }
     let mut buffer = [0; 15];
     let mut start = buffer.len();

@@ -167,8 +167,10 @@ impl<'a> KeyBuilder<'a> {
         self.encoded.push(b'=');
     }
 
-    /// Adds a part under a tag that is known to need no escape.
-    pub(super) fn hashed_safe(&mut self, tag: &'static str, value: &[u8]) {
+    /// Adds a part under a tag that is known to need no escape. For the ordinary key, which has but this one part, it is
+    /// to cost little: where tag and length are constants, all copies have a known length.
+    #[inline]
+    pub(super) fn hashed_safe<const LENGTH: usize>(&mut self, tag: &'static str, value: &[u8; LENGTH]) {
         debug_assert!(is_safe(tag.as_bytes()), "a tag of our own");
         self.separate();
         self.encoded.extend_from_slice(tag.as_bytes());

@@ -78,6 +78,7 @@ impl KeyHasher {
     }
 
     /// The hash of a part's value, another one for every tag.
+    #[inline]
     pub(super) fn part(&self, tag: &str, value: &[u8]) -> [u8; 22] {
         // The length in front keeps ("a", "bc") and ("ab", "c") apart, the byte before it parts and whole
         // keys.

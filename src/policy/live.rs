@@ -128,6 +128,7 @@ impl Live {
     }
 
     /// The quota, if it is the same for all requests.
+    #[inline]
     pub(super) fn fixed_quota(&self) -> Option<Quota> {
         self.with_quotas(Quotas::fixed)
     }

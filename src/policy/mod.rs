@@ -347,6 +347,7 @@ impl Policy {
     /// # Errors
     ///
     /// Why nothing is.
+    #[inline]
     pub(crate) fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Result<Charge<'a>, ExemptReason> {
         let mode = self.live.mode(self.mode).for_store().ok_or(ExemptReason::Off)?;
         let counter = self.counter(key).ok_or(ExemptReason::UnknownQuota)?;
@@ -357,6 +358,7 @@ impl Policy {
     }
 
     /// The counter of a key, whatever the policy does at present. `None` if that depends on a request.
+    #[inline]
     pub(crate) fn counter<'a>(&'a self, key: &'a Key) -> Option<Charge<'a>> {
         let quota = self.live.fixed_quota()?;
         Some(self.counter_by(quota, key))

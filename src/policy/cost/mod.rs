@@ -55,6 +55,7 @@ impl Cost {
         ContentLengthCost::new(bytes_per_unit)
     }
 
+    #[inline]
     pub(crate) fn of(&self, request: &Parts) -> u64 {
         match &self.kind {
             Kind::Fixed(cost) => *cost,
