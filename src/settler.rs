@@ -8,7 +8,8 @@
 //! it is not certain that nothing was done, or when the store has been unavailable for [`LIFETIME`] deadlines. A lost
 //! give-back leaves its units charged until they leave the window: the strict side. A lost charge leaves its units
 //! uncounted: the loose side. Losses are counted, and the first is logged. Nothing is sent twice that may have been
-//! done, so no correction is made more than once.
+//! done, so no correction is made more than once. Corrections of one counter become one, if they were pushed within a
+//! deadline of each other: what is fresh is not lost with what is old.
 
 mod pushed;
 mod task;

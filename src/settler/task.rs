@@ -110,7 +110,11 @@ impl Task {
         {
             if next.until <= now {
                 late.push(next);
-            } else if !self.under_way.iter_mut().any(|pushed| pushed.absorb(&next)) {
+            } else if !self
+                .under_way
+                .iter_mut()
+                .any(|pushed| pushed.absorb(&next, settler.lifetime / LIFETIME))
+            {
                 self.under_way.push(next);
             }
         }

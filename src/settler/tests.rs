@@ -301,6 +301,25 @@ async fn what_was_not_done_is_sent_again_until_its_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_fresh_is_not_lost_with_what_is_old() {
+    // An outage of a little more than ten deadlines.
+    let (store, settler) = scripted(&[Answer::Undone; 12]);
+    settler.push(correction("a", 1, CorrectionKind::Charge));
+    settler.push(correction("a", 2, CorrectionKind::Charge));
+    // So that a call takes the old and the fresh along.
+    sleep(LIFE - DEADLINE * 3 / 2).await;
+    settler.push(correction("a", 4, CorrectionKind::Charge));
+    settler.push(correction("a", 8, CorrectionKind::Charge));
+    assert_eq!(settler.flush(LIFE).await, 2);
+    assert_eq!(settler.lost(), 2, "those of the beginning");
+    let calls = store.calls.lock().unwrap();
+    let sent = |call: &Call| -> Vec<u64> { call.corrections.iter().map(|(_, cost, ..)| *cost).collect() };
+    assert_eq!(sent(&calls[1]), [3], "those of one time are one");
+    assert_eq!(sent(&calls[9]), [3, 12], "at nine deadlines");
+    assert_eq!(sent(&calls[12]), [12]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_never_answers_takes_no_more_than_the_time_of_what_it_was_asked() {
     let (store, settler) = scripted(&[Answer::Never]);
     let start = Instant::now();
