@@ -387,7 +387,11 @@ impl Limiter {
 
     /// Waits until what is settled in the background has been made in the store, for at most ten deadlines of the store: a
     /// second, if not said. To be called when a service ends, after its last request. Returns how many corrections were
-    /// lost meanwhile, or may not have been made.
+    /// lost, or may not have been made. Each loss is told once, to who asks first: by a layer, its
+    /// [limiter](crate::RateLimitLayer::limiter), or a clone of either.
+    ///
+    /// What a store gives back by itself is not waited for, nor counted here: Redis does so with grants that came too late, and with
+    /// what a denied request was charged in other slots of a cluster. See `RedisStats::lost_grants`.
     ///
     /// ```
     /// # use tollgate::{Limiter, MemoryStore, Quota};

@@ -357,7 +357,7 @@ async fn what_waits_is_bounded() {
         settler.push(charge(number));
     }
     assert_eq!(settler.lost(), 5);
-    assert_eq!(settler.flush(LIFE).await, 0);
+    assert_eq!(settler.flush(LIFE).await, 5);
     let sent: usize = store.sizes().iter().sum();
     assert_eq!(sent, MOST_PENDING);
     settler.push(charge(0));
@@ -372,7 +372,7 @@ fn without_a_runtime_a_correction_is_lost() {
     assert_eq!(settler.lost(), 2);
     runtime(true).block_on(async {
         settler.push(charge(3));
-        assert_eq!(settler.flush(LIFE).await, 0);
+        assert_eq!(settler.flush(LIFE).await, 2, "those before");
     });
     assert_eq!((store.sizes().len(), settler.lost()), (3, 2));
 }
@@ -393,7 +393,7 @@ async fn a_store_that_panics_does_not_wedge_it() {
     sleep(DEADLINE * 2).await;
     assert_eq!(settler.lost(), 1);
     settler.push(charge(3));
-    assert_eq!(settler.flush(LIFE).await, 0);
+    assert_eq!(settler.flush(LIFE).await, 1, "that before");
     assert_eq!((store.sizes(), settler.lost()), (vec![1, 1, 1], 1));
 }
 
@@ -409,7 +409,7 @@ fn a_runtime_that_ends_loses_what_is_under_way_and_nothing_else() {
     drop(first);
     assert_eq!(settler.lost(), 1);
     runtime(true).block_on(async {
-        assert_eq!(settler.flush(LIFE).await, 0, "sent from here");
+        assert_eq!(settler.flush(LIFE).await, 1, "the other is sent from here");
         settler.push(charge(3));
         assert_eq!(settler.flush(LIFE).await, 0);
     });
@@ -454,6 +454,78 @@ impl Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_once_whenever_it_was() {
+    let (_, settler) = scripted(&[
+        Answer::Failed(DEADLINE),
+        Answer::Failed(DEADLINE),
+        Answer::Made(DEADLINE),
+        Answer::Failed(DEADLINE),
+    ]);
+    settler.push(charge(1));
+    sleep(DEADLINE * 2).await;
+    settler.push(charge(2));
+    assert_eq!(settler.flush(LIFE).await, 2, "one of them before");
+    settler.push(charge(3));
+    assert_eq!(settler.flush(LIFE).await, 0);
+    settler.push(charge(4));
+    let both = tokio::join!(settler.flush(LIFE), settler.flush(LIFE));
+    assert_eq!(both.0 + both.1, 1);
+    assert_eq!(settler.lost(), 3);
+}
+
+#[test]
+fn what_fills_the_queue_lets_nothing_past_it() {
+    let (store, settler) = scripted(&[]);
+    let parked = runtime(false);
+    parked.block_on(async {
+        for number in 0..MOST_PENDING {
+            settler.push(charge(number));
+        }
+    });
+    runtime(true).block_on(async {
+        settler.push(charge(0));
+        assert_eq!((settler.lost(), store.sizes().len()), (1, 1));
+        advance(LIFE * 2).await;
+        // Nobody drives the task: who comes now sends what waits, but all of it was too old.
+        settler.push(charge(0));
+        assert_eq!(settler.lost(), 2);
+        sleep(DEADLINE).await;
+        assert_eq!(settler.queue().pending, 1);
+        settler.push(charge(0));
+        assert_eq!(store.sizes(), [1, 1]);
+        settler.flush(LIFE).await;
+        // And if what is under way is all there may be, nothing is added to it.
+        settler.queue().pending = MOST_PENDING;
+        let lost = settler.lost();
+        settler.push(charge(0));
+        let queue = settler.queue();
+        assert_eq!((queue.pending, queue.lost), (MOST_PENDING, lost + 1));
+    });
+}
+
+#[test]
+fn what_is_lost_is_not_pending_at_the_same_time() {
+    let (_, settler) = scripted(&[Answer::Failed(DEADLINE)]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let writer = {
+        let (settler, seen) = (Arc::clone(&settler), Arc::clone(&seen));
+        move || {
+            // Whoever looks while the loss is told of.
+            seen.lock().unwrap().push(settler.missing());
+            io::sink()
+        }
+    };
+    let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        runtime(true).block_on(async {
+            settler.push(charge(1));
+            sleep(DEADLINE * 2).await;
+        });
+    });
+    assert_eq!(*seen.lock().unwrap(), [1]);
 }
 
 #[test]

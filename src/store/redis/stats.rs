@@ -39,7 +39,8 @@ pub struct RedisStats {
     pub refused: u64,
     /// Grants that came when their callers had gone, and were given back.
     pub late_grants: u64,
-    /// Of these, grants that could not be given back: they stay charged until they leave the window.
+    /// Grants that could not be given back, of these, and of those that another slot of a cluster denied: they stay charged until
+    /// they leave the window.
     pub lost_grants: u64,
     /// Errors by class, such as `"no_script"` or `"io"`; those that did not occur are left out.
     pub errors: Vec<(&'static str, u64)>,
