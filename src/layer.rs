@@ -32,6 +32,7 @@ use crate::rejection::{Rejection, RejectionKind};
 use crate::response::DefaultResponse;
 use crate::rules::Rules;
 use crate::service::RateLimit;
+use crate::settler::Age;
 use crate::store::{Charge, Store};
 
 /// Limits the requests of a service: the factory of [`RateLimit`].
@@ -421,6 +422,7 @@ pub(crate) struct Concluded {
 pub(crate) struct Waiting {
     deciding: Deciding,
     exemptions: Exemptions,
+    age: Age,
     started: Option<Instant>,
 }
 
@@ -429,7 +431,7 @@ impl Waiting {
         let decision = ready!(Pin::new(&mut self.deciding).poll(cx));
         let exemptions = mem::take(&mut self.exemptions);
         let charges = self.deciding.charges();
-        Poll::Ready(config.conclude(request, &charges, decision, exemptions, self.started))
+        Poll::Ready(config.conclude(request, &charges, decision, exemptions, self.age, self.started))
     }
 }
 
@@ -499,13 +501,18 @@ impl Config {
         exemptions: Exemptions,
         started: Option<Instant>,
     ) -> Assessment {
+        let age = match self.hands_out_charges() {
+            true => self.engine.settler.resets.age(),
+            false => Age::default(),
+        };
         match self.engine.decide(charges, failures) {
             Decided::Now(decision) => {
-                Assessment::Decided(self.conclude(request, charges, decision, exemptions, started))
+                Assessment::Decided(self.conclude(request, charges, decision, exemptions, age, started))
             }
             Decided::Later(deciding) => Assessment::Wait(Waiting {
                 deciding,
                 exemptions,
+                age,
                 started,
             }),
         }
@@ -580,6 +587,11 @@ impl Config {
         self.settles
     }
 
+    /// Whether what is charged can be settled by anybody.
+    const fn hands_out_charges(&self) -> bool {
+        self.settles || self.charge_extension
+    }
+
     /// Adds to a decision what the store knows nothing of, and tells the hook.
     #[inline]
     fn conclude(
@@ -588,6 +600,7 @@ impl Config {
         charges: &[Charge<'_>],
         mut decision: Decision,
         exemptions: Exemptions,
+        age: Age,
         started: Option<Instant>,
     ) -> Concluded {
         decision.set_exemptions(exemptions);
@@ -595,10 +608,9 @@ impl Config {
             let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(&decision));
             self.tell_hook(request, charges, &decision, rejection, started);
         }
-        let is_wanted = self.settles || self.charge_extension;
-        let charge = (is_wanted && decision.is_allowed()).then(|| {
+        let charge = (self.hands_out_charges() && decision.is_allowed()).then(|| {
             let real_cost = |name: &PolicyName| self.real_cost(request, name);
-            ChargeHandle::new(Arc::clone(&self.engine), charges, &decision, real_cost)
+            ChargeHandle::new(Arc::clone(&self.engine), charges, &decision, age, real_cost)
         });
         Concluded { decision, charge }
     }

@@ -245,6 +245,7 @@ impl Limiter {
         cost: u64,
         key_of: impl Fn(&str) -> &'k Key,
     ) -> Result<ChargeHandle, Decision> {
+        let age = self.engine.settler.resets.age();
         let (decision, charges) = self.decide(cost, key_of).await;
         if !decision.is_allowed() {
             return Err(decision);
@@ -253,6 +254,7 @@ impl Limiter {
             Arc::clone(&self.engine),
             &charges,
             &decision,
+            age,
             |_| None,
         ))
     }
@@ -332,6 +334,12 @@ impl Limiter {
 
     /// Forgets what was charged to `key`, and its block, if it has one.
     ///
+    /// What was charged before is not given back afterwards: nothing of it is left, and later requests' units are not its own. Handles
+    /// of this limiter, its clones and its layer know that (of more than some thousand resets, they give nothing back that is older than
+    /// those they know). A handle of another instance does not: in an exact log it finds nothing to give back, of any other
+    /// [algorithm](crate::Algorithm) it takes up to what it was charged from requests of the same window since, and so many more
+    /// pass: the loose side. A give-back that is under way meanwhile does so too.
+    ///
     /// # Errors
     ///
     /// If a policy's quota is a function of the request (see [`by_quota`](Self::by_quota)), or the store gives no answer within
@@ -343,6 +351,7 @@ impl Limiter {
             return Err(AdminError::new(AdminErrorKind::UnknownQuota));
         };
         let ask = Ask::new(&counters).deadline(self.engine.deadline);
+        let _resetting = self.engine.settler.resets.begin(&counters);
         let reset = self.engine.store.reset(&ask);
         Ok(self.engine.in_time(reset).await?)
     }

@@ -12,6 +12,7 @@
 //! deadline of each other: what is fresh is not lost with what is old.
 
 mod pushed;
+mod resets;
 mod task;
 
 use std::collections::VecDeque;
@@ -26,8 +27,9 @@ use tokio::time::{Instant, timeout};
 
 pub(crate) use self::pushed::OwnedCorrection;
 use self::pushed::{Pushed, count};
+pub(crate) use self::resets::{Age, Resets};
 use self::task::Task;
-use crate::store::{Ask, Store, StoreFuture};
+use crate::store::{Ask, CorrectionKind, Store, StoreFuture};
 
 /// Corrections that wait for an answer at once, those under way included.
 const MOST_PENDING: usize = 16_384;
@@ -38,6 +40,7 @@ const LIFETIME: u32 = 10;
 /// Sends corrections in the background.
 pub(crate) struct Settler {
     store: Arc<dyn Store>,
+    pub(crate) resets: Resets,
     lifetime: Duration,
     queue: Mutex<Queue>,
     /// Tasks of the queue's generation. Changed under the queue's lock alone.
@@ -66,6 +69,7 @@ impl Settler {
         Self {
             lifetime: store.deadline().saturating_mul(LIFETIME).min(longest),
             store,
+            resets: Resets::default(),
             queue: Mutex::default(),
             tasks: AtomicUsize::new(0),
             is_loss_logged: AtomicBool::new(false),
@@ -77,6 +81,9 @@ impl Settler {
     pub(crate) fn push(self: &Arc<Self>, correction: OwnedCorrection) {
         if self.tasks.load(Ordering::Acquire) > 0 {
             return self.wait(correction);
+        }
+        if self.is_void(&correction) {
+            return;
         }
         let charge = [correction.charge.borrow()];
         let answer = self
@@ -96,6 +103,12 @@ impl Settler {
                 self.start(queue, vec![pushed], Some(answer));
             }
         }
+    }
+
+    /// Whether what it would give back was reset, so that it could take others' units.
+    pub(crate) fn is_void(&self, correction: &OwnedCorrection) -> bool {
+        matches!(correction.kind, CorrectionKind::GiveBack { .. })
+            && self.resets.is_void(&correction.charge, correction.charged)
     }
 
     fn pushed(&self, correction: OwnedCorrection) -> Pushed {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::resets::Age;
 use crate::engine::OwnedCharge;
 use crate::store::{Ask, Correction, CorrectionKind, MemoryStore, Store};
 
@@ -12,6 +13,8 @@ use crate::store::{Ask, Correction, CorrectionKind, MemoryStore, Store};
 pub(crate) struct OwnedCorrection {
     pub(crate) charge: OwnedCharge,
     pub(crate) kind: CorrectionKind,
+    /// When the charge was made that is corrected.
+    pub(crate) charged: Age,
 }
 
 /// What was pushed, and until when it may be sent.
@@ -75,6 +78,7 @@ impl Pushed {
             _ => return false,
         }
         self.until = until;
+        self.correction.charged = self.correction.charged.min(other.correction.charged);
         self.count += other.count;
         true
     }

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::store::{
-    Correction, CorrectionKind, MemoryStore, Mode, Outcome, Stamp, StoreError, StoreErrorKind,
+    Charge, Correction, CorrectionKind, MemoryStore, Mode, Outcome, Stamp, StoreError, StoreErrorKind,
 };
 
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -137,6 +137,7 @@ fn correction(key: &str, cost: u64, kind: CorrectionKind) -> OwnedCorrection {
             penalty: None,
         },
         kind,
+        charged: Age::default(),
     }
 }
 
@@ -454,6 +455,34 @@ impl Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_reset_while_it_waited_is_not_given_back() {
+    let (store, settler) = scripted(&[Answer::Undone]);
+    settler.push(back("a", 1, 7));
+    settler.push(back("a", 1, 8));
+    settler.push(back("b", 1, 7));
+    settler.push(correction("a", 1, CorrectionKind::Charge));
+    let owned = charge(0).charge;
+    let key = Key::from("a");
+    let reset = Charge {
+        key: &key,
+        ..owned.borrow()
+    };
+    drop(settler.resets.begin(&[reset]));
+    assert_eq!(settler.flush(LIFE).await, 0);
+    // Not even what was sent before and not done.
+    assert_eq!(store.sizes(), [1, 2]);
+    settler.push(back("a", 1, 7));
+    assert_eq!(store.sizes(), [1, 2]);
+    let since = OwnedCorrection {
+        charged: settler.resets.age(),
+        ..back("a", 1, 9)
+    };
+    settler.push(since);
+    assert_eq!(settler.flush(LIFE).await, 0);
+    assert_eq!(store.sizes(), [1, 2, 1]);
 }
 
 #[tokio::test(start_paused = true)]
