@@ -149,9 +149,11 @@ impl ChargeHandle {
     ///
     /// # Errors
     ///
-    /// If the store gives no answer within the deadline: whether the units were given back is then not known.
+    /// If the store gives no answer within the deadline. Whether the units were given back is then not known, and nobody else can
+    /// do so, unless the error is [certain](StoreError::is_undone) that they were not: then it can be tried again.
     pub async fn give_back_now(&self) -> Result<(), StoreError> {
         let mut corrections: SmallVec<[OwnedCorrection; 1]> = SmallVec::new();
+        let mut claimed: SmallVec<[&Item; 1]> = SmallVec::new();
         let is_local = self.is_local();
         for (index, item) in self.inner.items.iter().enumerate() {
             if !item.is_charged || !self.claim(index) {
@@ -160,6 +162,7 @@ impl ChargeHandle {
             if is_local {
                 self.settle_claimed(index, 0);
             } else {
+                claimed.push(item);
                 corrections.push(OwnedCorrection {
                     charge: item.charge.clone(),
                     kind: CorrectionKind::GiveBack {
@@ -174,7 +177,13 @@ impl ChargeHandle {
         if corrections.is_empty() {
             return Ok(());
         }
-        self.inner.engine.correct_now(&corrections).await
+        let given_back = self.inner.engine.correct_now(&corrections).await;
+        if matches!(&given_back, Err(error) if error.is_undone()) {
+            for item in claimed {
+                item.is_settled.store(false, Ordering::Relaxed);
+            }
+        }
+        given_back
     }
 
     /// Counts what the request takes of a policy while it is being answered, and settles it when dropped: for streams.

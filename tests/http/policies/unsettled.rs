@@ -15,7 +15,7 @@ use tollgate::{
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::settle::{ann, settled, settling, units};
-use super::{Place, ask, get_as, left, left_by, user};
+use super::{Place, YEAR, ask, get_as, left, left_by, user};
 use crate::support::{clocked, within};
 
 on_both_stores! {
@@ -25,6 +25,7 @@ on_both_stores! {
     a_log_knows_what_another_instance_has_reset,
     what_is_off_or_exempt_has_nothing_to_settle,
     a_tried_policy_is_settled_by_what_it_was_charged,
+    what_a_tried_policy_was_not_charged_is_not_given_back,
     a_quota_that_has_changed_is_settled_all_the_same,
 }
 
@@ -89,12 +90,11 @@ async fn what_is_forgotten_is_not_given_back(place: &Place) {
 }
 
 async fn a_reset_voids_what_was_charged_before_and_nothing_else(place: &Place) {
-    let year = Duration::from_secs(366 * 86_400);
     for quota in [
-        Quota::new(10, year),
-        Quota::new(10, year).slots(2),
-        Quota::new(10, year).sliding_counter(),
-        Quota::new(10, year).fixed_window(),
+        Quota::new(10, YEAR),
+        Quota::new(10, YEAR).slots(2),
+        Quota::new(10, YEAR).sliding_counter(),
+        Quota::new(10, YEAR).fixed_window(),
         Quota::token_bucket(Rate::per_day(1), 10),
     ] {
         let limiter = Limiter::new(place.store(), quota);
@@ -124,7 +124,7 @@ async fn a_reset_voids_what_was_charged_before_and_nothing_else(place: &Place) {
     }
 
     // So it is for those of a layer, which its own limiter resets.
-    let quota = Quota::new(10, year).slots(2);
+    let quota = Quota::new(10, YEAR).slots(2);
     let layer = RateLimitLayer::new(place.store(), quota, user)
         .name("layer")
         .charge_extension(true);
@@ -232,6 +232,27 @@ async fn a_tried_policy_is_settled_by_what_it_was_charged(place: &Place) {
     assert_eq!(lefts().await, [80, 9]);
     assert!(fits.settle("units", 0));
     assert_eq!(lefts().await, [90, 9]);
+}
+
+async fn what_a_tried_policy_was_not_charged_is_not_given_back(place: &Place) {
+    let tried =
+        Policy::new("tried", Quota::new(1, YEAR).fixed_window(), key::Global).mode(PolicyMode::Shadow);
+    let limiter = Limiter::new(place.store(), Quota::new(9, YEAR)).name("units");
+    let limiter = limiter.policy(tried);
+    let first = limiter.reserve("ann", 1).await.expect("there is room");
+    for _ in 0..2 {
+        let second = limiter.reserve("ann", 1).await.expect("a shadow stops nobody");
+        assert_eq!(
+            (second.charged("units"), second.charged("tried")),
+            (Some(1), Some(0))
+        );
+        second.give_back_now().await.expect("done");
+        let decision = limiter.peek("ann").await;
+        assert_eq!((left_by(&decision, "units"), left_by(&decision, "tried")), (8, 0));
+    }
+    first.give_back_now().await.expect("done");
+    let decision = limiter.peek("ann").await;
+    assert_eq!((left_by(&decision, "units"), left_by(&decision, "tried")), (9, 1));
 }
 
 async fn a_quota_that_has_changed_is_settled_all_the_same(place: &Place) {
