@@ -572,9 +572,25 @@ impl Config {
         Ok(decision)
     }
 
-    /// Whether something has to be looked up before a request can be decided on: not for one that is exempt as it is.
-    pub(crate) fn has_to_look_up(&self, request: &Parts) -> bool {
-        !self.lookups.is_empty() && self.exempts(request).is_none()
+    /// Whether something has to be looked up before a request can be decided on, unless it is
+    /// [exempt](Self::exempt_before_lookups) as it is.
+    #[inline]
+    pub(crate) fn looks_up(&self) -> bool {
+        !self.lookups.is_empty()
+    }
+
+    /// The decision on a request that is exempt before anything was looked up.
+    pub(crate) fn exempt_before_lookups(&self, request: &Parts) -> Option<Concluded> {
+        let started = self.hook.called.is_some().then(Instant::now);
+        let exemptions = vec![Exemption::of_all(self.exempts(request)?)];
+        Some(self.conclude(
+            request,
+            &[],
+            Decision::exempt(),
+            exemptions,
+            Age::default(),
+            started,
+        ))
     }
 
     /// Starts what has to be looked up for a request.
