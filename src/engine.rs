@@ -299,7 +299,11 @@ impl Engine {
         why: StoreErrorKind,
     ) -> Decision {
         let each = || charges.iter().zip(failures);
-        if each().any(|(charge, failure)| *failure == FailurePolicy::Deny && charge.mode == Mode::Enforce) {
+        let denies = |(charge, failure): (&Charge<'_>, &FailurePolicy)| {
+            let limits = charge.mode == Mode::Enforce && !charge.quota.is_unlimited();
+            *failure == FailurePolicy::Deny && limits
+        };
+        if each().any(denies) {
             return Decision::degraded(Verdict::Unavailable);
         }
         let shares: SmallVec<[Charge<'_>; 1]> = each()
