@@ -29,6 +29,10 @@ pub struct RedisStats {
     pub charges: u64,
     /// Callers whose asks were in these calls. Callers over asks is how many share one.
     pub callers: u64,
+    /// Calls that correct what was charged. Corrections over settle calls is the size of a batch.
+    pub settle_calls: u64,
+    /// Corrections in these calls. Those that are sent again count again.
+    pub corrections: u64,
     /// Replies, and how long they took.
     pub latency: Latency,
     /// Calls whose reply did not come in time.
@@ -68,6 +72,8 @@ pub(super) struct Stats {
     asks: AtomicU64,
     charges: AtomicU64,
     callers: AtomicU64,
+    settle_calls: AtomicU64,
+    corrections: AtomicU64,
     timeouts: AtomicU64,
     too_late: AtomicU64,
     refused: AtomicU64,
@@ -90,6 +96,11 @@ impl Stats {
         self.asks.fetch_add(asks.len() as u64, Relaxed);
         self.charges.fetch_add(charges as u64, Relaxed);
         self.callers.fetch_add(callers as u64, Relaxed);
+    }
+
+    pub(super) fn count_settle_call(&self, corrections: usize) {
+        self.settle_calls.fetch_add(1, Relaxed);
+        self.corrections.fetch_add(corrections as u64, Relaxed);
     }
 
     pub(super) fn note_answer(&self, at: Instant, took: Duration) {
@@ -143,6 +154,8 @@ impl Stats {
             asks: self.asks.load(Relaxed),
             charges: self.charges.load(Relaxed),
             callers: self.callers.load(Relaxed),
+            settle_calls: self.settle_calls.load(Relaxed),
+            corrections: self.corrections.load(Relaxed),
             latency: self.latency(),
             timeouts: self.timeouts.load(Relaxed),
             too_late: self.too_late.load(Relaxed),
