@@ -28,10 +28,11 @@ local function make_penalties()
   end
 
   local function read(penalty)
-    local s = { k = penalty.k }
+    local s = { k = penalty.k, read_under = penalty }
     clear(s)
     local text = redis.pcall('GET', KEYS[penalty.k])
     if type(text) == 'string' and #text == 36 and string.byte(text) == 80 then
+      s.found = true
       s.denials, s.first, s.blocks, s.ends, s.length = struct.unpack('>I7I7I7I7I7', text, 2)
       s.denials, s.blocks = math.min(s.denials, 2 ^ 32), math.min(s.blocks, MOST_BLOCKS)
       if s.length > MAX_BLOCK then
@@ -125,11 +126,18 @@ local function make_penalties()
     return struct.pack('>BI7I7I7I7I7', 80, s.denials, s.first, s.blocks, s.ends, s.length)
   end
 
+  -- Whether a state is there that should have expired. Of another penalty it may mean something yet; its TTL tells.
+  local function has_lost_ttl(s)
+    return s.found and penalties.expires_at(s, s.read_under) <= now and redis.pcall('PTTL', KEYS[s.k]) == -1
+  end
+
   -- Writes what has changed.
   function penalties.store_all()
     for _, s in pairs(states) do
       if s.written_under then
         try_to_store(s)
+      elseif has_lost_ttl(s) then
+        redis.pcall('DEL', KEYS[s.k])
       end
     end
   end

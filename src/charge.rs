@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::decision::{Decision, Source};
 use crate::engine::{Engine, OwnedCharge};
 use crate::policy::{PolicyName, RealCost};
-use crate::settler::OwnedCorrection;
+use crate::settler::{Age, OwnedCorrection};
 use crate::store::{Charge, CorrectionKind, Stamp, StoreError};
 use crate::tally::Tally;
 
@@ -20,7 +20,8 @@ use crate::tally::Tally;
 ///
 /// The real cost may be less than what was charged: the difference is given back, exactly those units, if they still
 /// count. Or more: the difference is charged, whether it fits or not, and counts against later requests. Each policy is
-/// settled once; clones share that. Nothing happens until then: a handle that is dropped leaves the charge.
+/// settled once; clones share that. Nothing happens until then: a handle that is dropped leaves the charge. What was
+/// [reset](crate::Limiter::reset) since is not given back.
 ///
 /// Settling returns at once. What a remote store has to be told travels in the background, in batches; see
 /// [`RateLimitLayer::shutdown`](crate::RateLimitLayer::shutdown). A message that is lost is not sent again: what should have
@@ -52,6 +53,7 @@ pub struct ChargeHandle {
 struct Inner {
     engine: Arc<Engine>,
     decision: Decision,
+    age: Age,
     items: SmallVec<[Item; 1]>,
 }
 
@@ -70,6 +72,7 @@ impl ChargeHandle {
         engine: Arc<Engine>,
         charges: &[Charge<'_>],
         decision: &Decision,
+        age: Age,
         real_cost: impl Fn(&PolicyName) -> Option<RealCost>,
     ) -> Self {
         let items = charges.iter().filter_map(|charge| {
@@ -94,6 +97,7 @@ impl ChargeHandle {
             inner: Arc::new(Inner {
                 engine,
                 decision: decision.clone(),
+                age,
                 items,
             }),
         }
@@ -145,9 +149,11 @@ impl ChargeHandle {
     ///
     /// # Errors
     ///
-    /// If the store gives no answer within the deadline: whether the units were given back is then not known.
+    /// If the store gives no answer within the deadline. Whether the units were given back is then not known, and nobody else can
+    /// do so, unless the error is [certain](StoreError::is_undone) that they were not: then it can be tried again.
     pub async fn give_back_now(&self) -> Result<(), StoreError> {
         let mut corrections: SmallVec<[OwnedCorrection; 1]> = SmallVec::new();
+        let mut claimed: SmallVec<[&Item; 1]> = SmallVec::new();
         let is_local = self.is_local();
         for (index, item) in self.inner.items.iter().enumerate() {
             if !item.is_charged || !self.claim(index) {
@@ -156,19 +162,28 @@ impl ChargeHandle {
             if is_local {
                 self.settle_claimed(index, 0);
             } else {
+                claimed.push(item);
                 corrections.push(OwnedCorrection {
                     charge: item.charge.clone(),
                     kind: CorrectionKind::GiveBack {
                         times: 1,
                         stamp: item.stamp,
                     },
+                    charged: self.inner.age,
                 });
             }
         }
+        corrections.retain(|correction| !self.inner.engine.settler.is_void(correction));
         if corrections.is_empty() {
             return Ok(());
         }
-        self.inner.engine.correct_now(&corrections).await
+        let given_back = self.inner.engine.correct_now(&corrections).await;
+        if matches!(&given_back, Err(error) if error.is_undone()) {
+            for item in claimed {
+                item.is_settled.store(false, Ordering::Relaxed);
+            }
+        }
+        given_back
     }
 
     /// Counts what the request takes of a policy while it is being answered, and settles it when dropped: for streams.
@@ -211,12 +226,15 @@ impl ChargeHandle {
     }
 
     pub(crate) fn settle_claimed(&self, index: usize, cost: u64) {
-        let Inner { engine, items, .. } = &*self.inner;
+        let Inner {
+            engine, items, age, ..
+        } = &*self.inner;
         let is_local = self.is_local();
         let item = &items[index];
         let reserved = item.charge.cost * u64::from(item.is_charged);
         if cost < reserved {
-            engine.give_back(item.charge.with_cost(reserved - cost), item.stamp, is_local);
+            let charge = item.charge.with_cost(reserved - cost);
+            engine.give_back(charge, item.stamp, *age, is_local);
         } else if cost > reserved {
             engine.charge_more(item.charge.with_cost(cost - reserved), is_local);
         }

@@ -21,7 +21,7 @@ use crate::leases::Leases;
 use crate::penalty::Penalty;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::settler::{OwnedCorrection, Settler};
+use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
     Ask, Charge, Correction, CorrectionKind, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
     StoreError, StoreErrorKind, StoreFuture,
@@ -158,13 +158,29 @@ impl Engine {
     }
 
     /// Gives back units that were charged as of `stamp`, off the critical path.
-    pub(crate) fn give_back(&self, charge: OwnedCharge, stamp: Stamp, is_local: bool) {
-        self.correct(charge, CorrectionKind::GiveBack { times: 1, stamp }, is_local);
+    pub(crate) fn give_back(&self, charge: OwnedCharge, stamp: Stamp, charged: Age, is_local: bool) {
+        let kind = CorrectionKind::GiveBack { times: 1, stamp };
+        self.correct(
+            OwnedCorrection {
+                charge,
+                kind,
+                charged,
+            },
+            is_local,
+        );
     }
 
     /// Charges units whether they fit or not, off the critical path.
     pub(crate) fn charge_more(&self, charge: OwnedCharge, is_local: bool) {
-        self.correct(charge, CorrectionKind::Charge, is_local);
+        let (kind, charged) = (CorrectionKind::Charge, Age::default());
+        self.correct(
+            OwnedCorrection {
+                charge,
+                kind,
+                charged,
+            },
+            is_local,
+        );
     }
 
     /// Makes corrections, and waits until the store has made them.
@@ -190,8 +206,7 @@ impl Engine {
     }
 
     /// Corrects what the store has charged, or what has been counted in its place.
-    fn correct(&self, charge: OwnedCharge, kind: CorrectionKind, is_local: bool) {
-        let correction = OwnedCorrection { charge, kind };
+    fn correct(&self, correction: OwnedCorrection, is_local: bool) {
         if is_local {
             // A memory store answers at once and never fails.
             if let Some(local) = self.local.get() {
@@ -324,7 +339,11 @@ impl Engine {
         why: StoreErrorKind,
     ) -> Decision {
         let each = || charges.iter().zip(failures);
-        if each().any(|(charge, failure)| *failure == FailurePolicy::Deny && charge.mode == Mode::Enforce) {
+        let denies = |(charge, failure): (&Charge<'_>, &FailurePolicy)| {
+            let limits = charge.mode == Mode::Enforce && !charge.quota.is_unlimited();
+            *failure == FailurePolicy::Deny && limits
+        };
+        if each().any(denies) {
             return Decision::degraded(Verdict::Unavailable);
         }
         let shares: SmallVec<[Charge<'_>; 1]> = each()

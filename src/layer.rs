@@ -34,6 +34,7 @@ use crate::rejection::{Rejection, RejectionKind};
 use crate::response::DefaultResponse;
 use crate::rules::Rules;
 use crate::service::RateLimit;
+use crate::settler::Age;
 use crate::store::{Charge, Store};
 
 /// Limits the requests of a service: the factory of [`RateLimit`].
@@ -399,7 +400,11 @@ impl<R> RateLimitLayer<R> {
 
     /// Waits until what is settled in the background has been made in the store, for at most ten deadlines of the store: a
     /// second, if not said. To be called when a service ends, after its last request. Returns how many corrections were
-    /// lost meanwhile, or may not have been made.
+    /// lost, or may not have been made. Each loss is told once, to who asks first: by a layer, its
+    /// [limiter](crate::RateLimitLayer::limiter), or a clone of either.
+    ///
+    /// What a store gives back by itself is not waited for, nor counted here: Redis does so with grants that came too late, and with
+    /// what a denied request was charged in other slots of a cluster. See `RedisStats::lost_grants`.
     pub async fn shutdown(&self) -> u64 {
         self.config.engine.shutdown().await
     }
@@ -429,6 +434,7 @@ pub(crate) struct Concluded {
 pub(crate) struct Waiting {
     deciding: Deciding,
     exemptions: Exemptions,
+    age: Age,
     started: Option<Instant>,
 }
 
@@ -437,7 +443,7 @@ impl Waiting {
         let decision = ready!(Pin::new(&mut self.deciding).poll(cx));
         let exemptions = mem::take(&mut self.exemptions);
         let charges = self.deciding.charges();
-        Poll::Ready(config.conclude(request, &charges, decision, exemptions, self.started))
+        Poll::Ready(config.conclude(request, &charges, decision, exemptions, self.age, self.started))
     }
 }
 
@@ -507,13 +513,18 @@ impl Config {
         exemptions: Exemptions,
         started: Option<Instant>,
     ) -> Assessment {
+        let age = match self.hands_out_charges() {
+            true => self.engine.settler.resets.age(),
+            false => Age::default(),
+        };
         match self.engine.decide(charges, handlings) {
             Decided::Now(decision) => {
-                Assessment::Decided(self.conclude(request, charges, decision, exemptions, started))
+                Assessment::Decided(self.conclude(request, charges, decision, exemptions, age, started))
             }
             Decided::Later(deciding) => Assessment::Wait(Waiting {
                 deciding,
                 exemptions,
+                age,
                 started,
             }),
         }
@@ -573,10 +584,25 @@ impl Config {
         Ok(decision)
     }
 
-    /// Whether something has to be looked up before a request can be decided on: not for one that is exempt as it is.
+    /// Whether something has to be looked up before a request can be decided on, unless it is
+    /// [exempt](Self::exempt_before_lookups) as it is.
     #[inline]
-    pub(crate) fn has_to_look_up(&self, request: &Parts) -> bool {
-        !self.lookups.is_empty() && self.exempts(request).is_none()
+    pub(crate) fn looks_up(&self) -> bool {
+        !self.lookups.is_empty()
+    }
+
+    /// The decision on a request that is exempt before anything was looked up.
+    pub(crate) fn exempt_before_lookups(&self, request: &Parts) -> Option<Concluded> {
+        let started = self.hook.called.is_some().then(Instant::now);
+        let exemptions = vec![Exemption::of_all(self.exempts(request)?)];
+        Some(self.conclude(
+            request,
+            &[],
+            Decision::exempt(),
+            exemptions,
+            Age::default(),
+            started,
+        ))
     }
 
     /// Starts what has to be looked up for a request.
@@ -589,6 +615,11 @@ impl Config {
         self.settles
     }
 
+    /// Whether what is charged can be settled by anybody.
+    const fn hands_out_charges(&self) -> bool {
+        self.settles || self.charge_extension
+    }
+
     /// Adds to a decision what the store knows nothing of, and tells the hook.
     #[inline]
     fn conclude(
@@ -597,6 +628,7 @@ impl Config {
         charges: &[Charge<'_>],
         mut decision: Decision,
         exemptions: Exemptions,
+        age: Age,
         started: Option<Instant>,
     ) -> Concluded {
         decision.set_exemptions(exemptions);
@@ -604,10 +636,9 @@ impl Config {
             let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(&decision));
             self.tell_hook(request, charges, &decision, rejection, started);
         }
-        let is_wanted = self.settles || self.charge_extension;
-        let charge = (is_wanted && decision.is_allowed()).then(|| {
+        let charge = (self.hands_out_charges() && decision.is_allowed()).then(|| {
             let real_cost = |name: &PolicyName| self.real_cost(request, name);
-            ChargeHandle::new(Arc::clone(&self.engine), charges, &decision, real_cost)
+            ChargeHandle::new(Arc::clone(&self.engine), charges, &decision, age, real_cost)
         });
         Concluded { decision, charge }
     }

@@ -213,10 +213,10 @@ impl Limiter {
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
         let key = key.into();
-        let Some((charge, failure)) = self.alone(cost, |_| &key) else {
+        let Some((charge, handling)) = self.alone(cost, |_| &key) else {
             return self.decide(cost, |_| &key).await.0;
         };
-        match self.engine.decide(&[charge], &[failure]) {
+        match self.engine.decide(&[charge], &[handling]) {
             Decided::Now(decision) => decision,
             Decided::Later(deciding) => deciding.await,
         }
@@ -240,10 +240,10 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn check_keys<'k>(&'k self, cost: u64, key_of: impl Fn(&str) -> &'k Key) -> Decision {
-        let Some((charge, failure)) = self.alone(cost, &key_of) else {
+        let Some((charge, handling)) = self.alone(cost, &key_of) else {
             return self.decide(cost, key_of).await.0;
         };
-        match self.engine.decide(&[charge], &[failure]) {
+        match self.engine.decide(&[charge], &[handling]) {
             Decided::Now(decision) => decision,
             Decided::Later(deciding) => deciding.await,
         }
@@ -269,6 +269,7 @@ impl Limiter {
         cost: u64,
         key_of: impl Fn(&str) -> &'k Key,
     ) -> Result<ChargeHandle, Decision> {
+        let age = self.engine.settler.resets.age();
         let (decision, charges) = self.decide(cost, key_of).await;
         if !decision.is_allowed() {
             return Err(decision);
@@ -277,6 +278,7 @@ impl Limiter {
             Arc::clone(&self.engine),
             &charges,
             &decision,
+            age,
             |_| None,
         ))
     }
@@ -287,11 +289,11 @@ impl Limiter {
         &'a self,
         cost: u64,
         key_of: impl Fn(&str) -> &'a Key,
-    ) -> Option<(Charge<'a>, FailurePolicy)> {
+    ) -> Option<(Charge<'a>, Handling<'a>)> {
         match (&*self.policies, &self.hook.called) {
             ([policy], None) => {
                 let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
-                Some((charge, policy.failure))
+                Some((charge, policy.handling()))
             }
             _ => None,
         }
@@ -372,6 +374,12 @@ impl Limiter {
 
     /// Forgets what was charged to `key`, and its block, if it has one.
     ///
+    /// What was charged before is not given back afterwards: nothing of it is left, and later requests' units are not its own. Handles
+    /// of this limiter, its clones and its layer know that (of more than some thousand resets, they give nothing back that is older than
+    /// those they know). A handle of another instance does not: in an exact log it finds nothing to give back, of any other
+    /// [algorithm](crate::Algorithm) it takes up to what it was charged from requests of the same window since, and so many more
+    /// pass: the loose side. A give-back that is under way meanwhile does so too.
+    ///
     /// # Errors
     ///
     /// If a policy's quota is a function of the request (see [`by_quota`](Self::by_quota)), or the store gives no answer within
@@ -383,6 +391,7 @@ impl Limiter {
             return Err(AdminError::new(AdminErrorKind::UnknownQuota));
         };
         let ask = Ask::new(&counters).deadline(self.engine.deadline);
+        let _resetting = self.engine.settler.resets.begin(&counters);
         let reset = self.engine.store.reset(&ask);
         Ok(self.engine.in_time(reset).await?)
     }
@@ -427,7 +436,11 @@ impl Limiter {
 
     /// Waits until what is settled in the background has been made in the store, for at most ten deadlines of the store: a
     /// second, if not said. To be called when a service ends, after its last request. Returns how many corrections were
-    /// lost meanwhile, or may not have been made.
+    /// lost, or may not have been made. Each loss is told once, to who asks first: by a layer, its
+    /// [limiter](crate::RateLimitLayer::limiter), or a clone of either.
+    ///
+    /// What a store gives back by itself is not waited for, nor counted here: Redis does so with grants that came too late, and with
+    /// what a denied request was charged in other slots of a cluster. See `RedisStats::lost_grants`.
     ///
     /// ```
     /// # use tollgate::{Limiter, MemoryStore, Quota};

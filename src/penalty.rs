@@ -14,6 +14,9 @@ const MAX: u128 = 366 * 24 * 3_600 * 1_000_000;
 /// The store keeps blocks: while it gives no answer, [`FailurePolicy::Local`](crate::FailurePolicy::Local) counts denials and blocks
 /// of its own, and knows of no others.
 ///
+/// In a Redis cluster, keys in several slots are asked one after another, in the order of their policies. When one denies, the
+/// penalties of later slots count nothing, even where their policies have no room either: list the policies that have one first.
+///
 /// Times last from 1 ms to 366 days.
 ///
 /// ```

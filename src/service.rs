@@ -73,9 +73,14 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        if self.config.has_to_look_up(&parts) {
-            let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
-            return ResponseFuture::looking_up((parts, body), self.take_ready(), config, rejection);
+        if self.config.looks_up() {
+            let Some(exempt) = self.config.exempt_before_lookups(&parts) else {
+                let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
+                return ResponseFuture::looking_up((parts, body), self.take_ready(), config, rejection);
+            };
+            self.config.tell(&mut parts, &exempt);
+            let inner = self.inner.call(Request::from_parts(parts, body));
+            return ResponseFuture::calling(inner, exempt, &self.config);
         }
         let rejection = match self.config.assess(&parts) {
             Assessment::Refuse(rejection) => rejection,

@@ -8,14 +8,16 @@
 //! it is not certain that nothing was done, or when the store has been unavailable for [`LIFETIME`] deadlines. A lost
 //! give-back leaves its units charged until they leave the window: the strict side. A lost charge leaves its units
 //! uncounted: the loose side. Losses are counted, and the first is logged. Nothing is sent twice that may have been
-//! done, so no correction is made more than once.
+//! done, so no correction is made more than once. Corrections of one counter become one, if they were pushed within a
+//! deadline of each other: what is fresh is not lost with what is old.
 
 mod pushed;
+mod resets;
 mod task;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,8 +27,9 @@ use tokio::time::{Instant, timeout};
 
 pub(crate) use self::pushed::OwnedCorrection;
 use self::pushed::{Pushed, count};
+pub(crate) use self::resets::{Age, Resets};
 use self::task::Task;
-use crate::store::{Ask, Store, StoreFuture};
+use crate::store::{Ask, CorrectionKind, Store, StoreFuture};
 
 /// Corrections that wait for an answer at once, those under way included.
 const MOST_PENDING: usize = 16_384;
@@ -37,11 +40,11 @@ const LIFETIME: u32 = 10;
 /// Sends corrections in the background.
 pub(crate) struct Settler {
     store: Arc<dyn Store>,
+    pub(crate) resets: Resets,
     lifetime: Duration,
     queue: Mutex<Queue>,
     /// Tasks of the queue's generation. Changed under the queue's lock alone.
     tasks: AtomicUsize,
-    lost: AtomicU64,
     is_loss_logged: AtomicBool,
     /// Nothing is pending any more, or a task has gone.
     changed: Notify,
@@ -52,6 +55,10 @@ struct Queue {
     waiting: VecDeque<Pushed>,
     /// Pushed and not answered, those under way included.
     pending: usize,
+    /// Not known to have been made, and not pending any more.
+    lost: u64,
+    /// Of these, those that a flush has told of.
+    told: u64,
     /// Grows when tasks are given up that nobody drives any more.
     generation: u64,
 }
@@ -62,9 +69,9 @@ impl Settler {
         Self {
             lifetime: store.deadline().saturating_mul(LIFETIME).min(longest),
             store,
+            resets: Resets::default(),
             queue: Mutex::default(),
             tasks: AtomicUsize::new(0),
-            lost: AtomicU64::new(0),
             is_loss_logged: AtomicBool::new(false),
             changed: Notify::new(),
         }
@@ -74,6 +81,9 @@ impl Settler {
     pub(crate) fn push(self: &Arc<Self>, correction: OwnedCorrection) {
         if self.tasks.load(Ordering::Acquire) > 0 {
             return self.wait(correction);
+        }
+        if self.is_void(&correction) {
+            return;
         }
         let charge = [correction.charge.borrow()];
         let answer = self
@@ -85,10 +95,20 @@ impl Settler {
             Err(answer) => {
                 let pushed = self.pushed(correction);
                 let mut queue = self.queue();
+                if queue.pending >= MOST_PENDING {
+                    drop(queue);
+                    return self.lose(1);
+                }
                 queue.pending += 1;
                 self.start(queue, vec![pushed], Some(answer));
             }
         }
+    }
+
+    /// Whether what it would give back was reset, so that it could take others' units.
+    pub(crate) fn is_void(&self, correction: &OwnedCorrection) -> bool {
+        matches!(correction.kind, CorrectionKind::GiveBack { .. })
+            && self.resets.is_void(&correction.charge, correction.charged)
     }
 
     fn pushed(&self, correction: OwnedCorrection) -> Pushed {
@@ -103,7 +123,8 @@ impl Settler {
     fn wait(self: &Arc<Self>, correction: OwnedCorrection) {
         let mut queue = self.queue();
         if queue.pending >= MOST_PENDING {
-            drop(queue);
+            // What fills it up may wait for a task that nobody drives any more.
+            self.start_if_nobody_sends(queue);
             return self.lose(1);
         }
         queue.pending += 1;
@@ -141,10 +162,9 @@ impl Settler {
         }
     }
 
-    /// Waits until all that was pushed has been sent and answered, for at most so long. Returns how many corrections were
-    /// lost meanwhile, or are not answered yet.
+    /// Waits until all that was pushed has been sent and answered, for at most so long. Returns how many corrections are
+    /// [missing](Self::missing).
     pub(crate) async fn flush(self: &Arc<Self>, at_most: Duration) -> u64 {
-        let lost = self.lost();
         if self.queue().pending > 0 {
             let all = async {
                 loop {
@@ -158,8 +178,15 @@ impl Settler {
             // What is late is still pending.
             drop(timeout(at_most, all).await);
         }
-        let pending = self.queue().pending as u64;
-        self.lost() - lost + pending
+        self.missing()
+    }
+
+    /// Corrections that have been lost since this was asked last, and those that are not answered yet.
+    fn missing(&self) -> u64 {
+        let mut queue = self.queue();
+        let news = queue.lost - queue.told;
+        queue.told = queue.lost;
+        news + queue.pending as u64
     }
 
     /// Whether nothing is pending. If something is, somebody sends it.
@@ -176,26 +203,37 @@ impl Settler {
     }
 
     /// Corrections that are not known to have been made, and will not be.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+    #[cfg(test)]
+    fn lost(&self) -> u64 {
+        self.queue().lost
     }
 
-    /// These are not pending any more. Losses are counted first, for who flushes.
+    /// These are not pending any more: they are made or lost, at one moment for who counts.
     fn answered(&self, pushed: &[Pushed], is_made: bool) {
         let count = count(pushed);
-        if !is_made {
-            self.lose(count);
-        }
         let mut queue = self.queue();
         queue.pending -= count;
-        if queue.pending == 0 {
+        if !is_made {
+            queue.lost += count as u64;
+        }
+        let is_idle = queue.pending == 0;
+        drop(queue);
+        if is_idle {
             self.changed.notify_waiters();
+        }
+        if !is_made && count > 0 {
+            self.log_loss();
         }
     }
 
-    fn lose(&self, count: usize) {
-        self.lost.fetch_add(count as u64, Ordering::Relaxed);
-        if count > 0 && !self.is_loss_logged.swap(true, Ordering::Relaxed) {
+    /// Loses what has never been pending.
+    fn lose(&self, count: u64) {
+        self.queue().lost += count;
+        self.log_loss();
+    }
+
+    fn log_loss(&self) {
+        if !self.is_loss_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "corrections of what was charged are lost: units to give back stay charged, units to charge are not counted"
             );
@@ -209,9 +247,10 @@ impl Settler {
 
 impl fmt::Debug for Settler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = self.queue();
         f.debug_struct("Settler")
-            .field("pending", &self.queue().pending)
-            .field("lost", &self.lost())
+            .field("pending", &queue.pending)
+            .field("lost", &queue.lost)
             .finish_non_exhaustive()
     }
 }

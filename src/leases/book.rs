@@ -14,6 +14,7 @@ pub(super) use self::entry::{Lot, Return};
 use self::filter::Filter;
 use crate::engine::OwnedCharge;
 use crate::lease::Lease;
+use crate::settler::Age;
 use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Nanos, Outcome, nanos};
 
 const SHARDS: usize = 64;
@@ -124,14 +125,14 @@ impl Book {
         &self,
         refill: &Refill,
         outcome: Option<&Outcome>,
-        (sent, now): (Nanos, Nanos),
+        (sent, now, charged): (Nanos, Nanos, Age),
     ) -> Option<Return> {
         let mut shard = self.shard(refill.hash);
         let charge = refill.charge.borrow();
         let entry = shard
             .entries
             .find_mut(refill.hash, |entry| entry.is_of(refill.hash, &charge));
-        let lot = outcome.and_then(|outcome| Lot::of(outcome, sent, refill.life));
+        let lot = outcome.and_then(|outcome| Lot::of(outcome, (sent, charged), refill.life));
         match entry {
             Some(entry) => entry.fill(outcome, lot, now),
             None => lot.map(|lot| Return::of(&refill.charge, &lot)),

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::book::{Book, Debit, Refill, Return, Wanted};
 use crate::engine::OwnedCharge;
 use crate::handling::Handling;
-use crate::settler::{OwnedCorrection, Settler};
+use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
     Ask, Charge, ChargeState, CorrectionKind, KnownOutcome, LocalAnswers, Nanos, Outcome, Retry, Stamp,
     Store, add, nanos,
@@ -155,6 +155,7 @@ impl Leases {
                     // No more than a lot has.
                     units: paid.charge.cost as u32,
                     stamp: paid.outcome.stamp,
+                    charged: Age::default(),
                 });
             }
         }
@@ -194,6 +195,7 @@ impl Leases {
                 times: back.units,
                 stamp: back.stamp,
             },
+            charged: back.charged,
         });
     }
 
@@ -289,7 +291,7 @@ struct Flight {
 impl Flight {
     async fn fly(mut self, deadline: Duration) {
         let Some(refill) = self.refill.clone() else { return };
-        let sent = Instant::now();
+        let (sent, charged) = (Instant::now(), self.leases.settler.resets.age());
         let answer = {
             let charge = [refill.charge.borrow()];
             let life = Duration::from_nanos(refill.life);
@@ -304,15 +306,15 @@ impl Flight {
             .as_ref()
             .and_then(|outcome| outcome.sent)
             .map_or(sent, Instant::from_std);
-        self.land(&refill, outcome.as_ref(), sent);
+        self.land(&refill, outcome.as_ref(), (sent, charged));
     }
 
-    fn land(&self, refill: &Refill, outcome: Option<&Outcome>, sent: Instant) {
+    fn land(&self, refill: &Refill, outcome: Option<&Outcome>, (sent, charged): (Instant, Age)) {
         let leases = &self.leases;
         let (sent, now): (Nanos, Nanos) = (leases.local.at(sent), leases.local.at(Instant::now()));
         let taken = outcome.map_or(0, |outcome| outcome.granted);
         add(&leases.local.counters().units_taken, taken.into());
-        if let Some(back) = leases.book.fill(refill, outcome, (sent, now)) {
+        if let Some(back) = leases.book.fill(refill, outcome, (sent, now, charged)) {
             leases.give_back(back);
         }
         // Whoever closes sweeps after the last landing, or sees this one closed.
@@ -325,7 +327,7 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if let Some(refill) = self.refill.take() {
-            self.land(&refill, None, Instant::now());
+            self.land(&refill, None, (Instant::now(), Age::default()));
         }
         self.leases.flying.fetch_sub(1, Ordering::AcqRel);
         self.leases.landed.notify_waiters();

@@ -1,7 +1,10 @@
 //! Corrections that wait, or are under way.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
+use super::resets::Age;
 use crate::engine::OwnedCharge;
 use crate::store::{Ask, Correction, CorrectionKind, MemoryStore, Store};
 
@@ -10,6 +13,8 @@ use crate::store::{Ask, Correction, CorrectionKind, MemoryStore, Store};
 pub(crate) struct OwnedCorrection {
     pub(crate) charge: OwnedCharge,
     pub(crate) kind: CorrectionKind,
+    /// When the charge was made that is corrected.
+    pub(crate) charged: Age,
 }
 
 /// What was pushed, and until when it may be sent.
@@ -41,10 +46,13 @@ impl OwnedCorrection {
 }
 
 impl Pushed {
-    /// Becomes one with another correction, if one can stand for both.
-    pub(super) fn absorb(&mut self, other: &Self) -> bool {
+    /// Becomes one with another correction, if one can stand for both: their times must not end further apart than
+    /// `apart`, as the earlier end is that of both.
+    pub(super) fn absorb(&mut self, other: &Self, apart: Duration) -> bool {
         use CorrectionKind::{Charge, GiveBack};
-        if !self.correction.is_on_counter_of(&other.correction) {
+        let until = self.until.min(other.until);
+        if self.until.max(other.until) - until > apart || !self.correction.is_on_counter_of(&other.correction)
+        {
             return false;
         }
         let (one, other_charge) = (&mut self.correction.charge, &other.correction.charge);
@@ -69,7 +77,8 @@ impl Pushed {
             }
             _ => return false,
         }
-        self.until = self.until.min(other.until);
+        self.until = until;
+        self.correction.charged = self.correction.charged.min(other.correction.charged);
         self.count += other.count;
         true
     }

@@ -99,7 +99,7 @@ impl Task {
     fn take_along(&mut self) -> bool {
         let settler = Arc::clone(&self.settler);
         let now = Instant::now();
-        let mut late = Vec::new();
+        let (mut late, mut void) = (Vec::new(), Vec::new());
         let mut queue = settler.queue();
         if self.generation != queue.generation {
             self.has_ended = true;
@@ -110,7 +110,13 @@ impl Task {
         {
             if next.until <= now {
                 late.push(next);
-            } else if !self.under_way.iter_mut().any(|pushed| pushed.absorb(&next)) {
+            } else if settler.is_void(&next.correction) {
+                void.push(next);
+            } else if !self
+                .under_way
+                .iter_mut()
+                .any(|pushed| pushed.absorb(&next, settler.lifetime / LIFETIME))
+            {
                 self.under_way.push(next);
             }
         }
@@ -120,6 +126,7 @@ impl Task {
         }
         drop(queue);
         settler.answered(&late, false);
+        settler.answered(&void, true);
         !self.has_ended
     }
 }

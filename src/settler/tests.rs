@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::store::{
-    Correction, CorrectionKind, MemoryStore, Mode, Outcome, Stamp, StoreError, StoreErrorKind,
+    Charge, Correction, CorrectionKind, MemoryStore, Mode, Outcome, Stamp, StoreError, StoreErrorKind,
 };
 
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -137,6 +137,7 @@ fn correction(key: &str, cost: u64, kind: CorrectionKind) -> OwnedCorrection {
             penalty: None,
         },
         kind,
+        charged: Age::default(),
     }
 }
 
@@ -301,6 +302,25 @@ async fn what_was_not_done_is_sent_again_until_its_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_fresh_is_not_lost_with_what_is_old() {
+    // An outage of a little more than ten deadlines.
+    let (store, settler) = scripted(&[Answer::Undone; 12]);
+    settler.push(correction("a", 1, CorrectionKind::Charge));
+    settler.push(correction("a", 2, CorrectionKind::Charge));
+    // So that a call takes the old and the fresh along.
+    sleep(LIFE - DEADLINE * 3 / 2).await;
+    settler.push(correction("a", 4, CorrectionKind::Charge));
+    settler.push(correction("a", 8, CorrectionKind::Charge));
+    assert_eq!(settler.flush(LIFE).await, 2);
+    assert_eq!(settler.lost(), 2, "those of the beginning");
+    let calls = store.calls.lock().unwrap();
+    let sent = |call: &Call| -> Vec<u64> { call.corrections.iter().map(|(_, cost, ..)| *cost).collect() };
+    assert_eq!(sent(&calls[1]), [3], "those of one time are one");
+    assert_eq!(sent(&calls[9]), [3, 12], "at nine deadlines");
+    assert_eq!(sent(&calls[12]), [12]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_never_answers_takes_no_more_than_the_time_of_what_it_was_asked() {
     let (store, settler) = scripted(&[Answer::Never]);
     let start = Instant::now();
@@ -338,7 +358,7 @@ async fn what_waits_is_bounded() {
         settler.push(charge(number));
     }
     assert_eq!(settler.lost(), 5);
-    assert_eq!(settler.flush(LIFE).await, 0);
+    assert_eq!(settler.flush(LIFE).await, 5);
     let sent: usize = store.sizes().iter().sum();
     assert_eq!(sent, MOST_PENDING);
     settler.push(charge(0));
@@ -353,7 +373,7 @@ fn without_a_runtime_a_correction_is_lost() {
     assert_eq!(settler.lost(), 2);
     runtime(true).block_on(async {
         settler.push(charge(3));
-        assert_eq!(settler.flush(LIFE).await, 0);
+        assert_eq!(settler.flush(LIFE).await, 2, "those before");
     });
     assert_eq!((store.sizes().len(), settler.lost()), (3, 2));
 }
@@ -374,7 +394,7 @@ async fn a_store_that_panics_does_not_wedge_it() {
     sleep(DEADLINE * 2).await;
     assert_eq!(settler.lost(), 1);
     settler.push(charge(3));
-    assert_eq!(settler.flush(LIFE).await, 0);
+    assert_eq!(settler.flush(LIFE).await, 1, "that before");
     assert_eq!((store.sizes(), settler.lost()), (vec![1, 1, 1], 1));
 }
 
@@ -390,7 +410,7 @@ fn a_runtime_that_ends_loses_what_is_under_way_and_nothing_else() {
     drop(first);
     assert_eq!(settler.lost(), 1);
     runtime(true).block_on(async {
-        assert_eq!(settler.flush(LIFE).await, 0, "sent from here");
+        assert_eq!(settler.flush(LIFE).await, 1, "the other is sent from here");
         settler.push(charge(3));
         assert_eq!(settler.flush(LIFE).await, 0);
     });
@@ -435,6 +455,106 @@ impl Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_reset_while_it_waited_is_not_given_back() {
+    let (store, settler) = scripted(&[Answer::Undone]);
+    settler.push(back("a", 1, 7));
+    settler.push(back("a", 1, 8));
+    settler.push(back("b", 1, 7));
+    settler.push(correction("a", 1, CorrectionKind::Charge));
+    let owned = charge(0).charge;
+    let key = Key::from("a");
+    let reset = Charge {
+        key: &key,
+        ..owned.borrow()
+    };
+    drop(settler.resets.begin(&[reset]));
+    assert_eq!(settler.flush(LIFE).await, 0);
+    // Not even what was sent before and not done.
+    assert_eq!(store.sizes(), [1, 2]);
+    settler.push(back("a", 1, 7));
+    assert_eq!(store.sizes(), [1, 2]);
+    let since = OwnedCorrection {
+        charged: settler.resets.age(),
+        ..back("a", 1, 9)
+    };
+    settler.push(since);
+    assert_eq!(settler.flush(LIFE).await, 0);
+    assert_eq!(store.sizes(), [1, 2, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_once_whenever_it_was() {
+    let (_, settler) = scripted(&[
+        Answer::Failed(DEADLINE),
+        Answer::Failed(DEADLINE),
+        Answer::Made(DEADLINE),
+        Answer::Failed(DEADLINE),
+    ]);
+    settler.push(charge(1));
+    sleep(DEADLINE * 2).await;
+    settler.push(charge(2));
+    assert_eq!(settler.flush(LIFE).await, 2, "one of them before");
+    settler.push(charge(3));
+    assert_eq!(settler.flush(LIFE).await, 0);
+    settler.push(charge(4));
+    let both = tokio::join!(settler.flush(LIFE), settler.flush(LIFE));
+    assert_eq!(both.0 + both.1, 1);
+    assert_eq!(settler.lost(), 3);
+}
+
+#[test]
+fn what_fills_the_queue_lets_nothing_past_it() {
+    let (store, settler) = scripted(&[]);
+    let parked = runtime(false);
+    parked.block_on(async {
+        for number in 0..MOST_PENDING {
+            settler.push(charge(number));
+        }
+    });
+    runtime(true).block_on(async {
+        settler.push(charge(0));
+        assert_eq!((settler.lost(), store.sizes().len()), (1, 1));
+        advance(LIFE * 2).await;
+        // Nobody drives the task: who comes now sends what waits, but all of it was too old.
+        settler.push(charge(0));
+        assert_eq!(settler.lost(), 2);
+        sleep(DEADLINE).await;
+        assert_eq!(settler.queue().pending, 1);
+        settler.push(charge(0));
+        assert_eq!(store.sizes(), [1, 1]);
+        settler.flush(LIFE).await;
+        // And if what is under way is all there may be, nothing is added to it.
+        settler.queue().pending = MOST_PENDING;
+        let lost = settler.lost();
+        settler.push(charge(0));
+        let queue = settler.queue();
+        assert_eq!((queue.pending, queue.lost), (MOST_PENDING, lost + 1));
+    });
+}
+
+#[test]
+fn what_is_lost_is_not_pending_at_the_same_time() {
+    let (_, settler) = scripted(&[Answer::Failed(DEADLINE)]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let writer = {
+        let (settler, seen) = (Arc::clone(&settler), Arc::clone(&seen));
+        move || {
+            // Whoever looks while the loss is told of.
+            seen.lock().unwrap().push(settler.missing());
+            io::sink()
+        }
+    };
+    let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        runtime(true).block_on(async {
+            settler.push(charge(1));
+            sleep(DEADLINE * 2).await;
+        });
+    });
+    assert_eq!(*seen.lock().unwrap(), [1]);
 }
 
 #[test]

@@ -113,6 +113,9 @@ pub trait Store: Send + Sync + 'static {
     fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;
 
     /// Forgets the counters of the ask's charges, and what their penalties have counted and blocked.
+    ///
+    /// What was charged before must not be given back afterwards. An exact log knows nothing of its stamp; other counters take
+    /// as many units of charges of the same slot, window or bucket since.
     fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()>;
 
     /// Blocks the keys of the ask's charges that carry a [penalty](Charge::penalty) for `time` from now on, at most 366 days,

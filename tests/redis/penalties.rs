@@ -8,7 +8,7 @@ use tollgate::store::{Ask, Charge, Mode, Outcome, Retry};
 use tollgate::{Key, Penalty, PolicyName, Quota, RedisStore, Store};
 
 use crate::server::{Server, Version};
-use crate::support::{LONG, YEAR, assert_every_key_expires, connect, keys, time};
+use crate::support::{LONG, RECOVERY, YEAR, assert_every_key_expires, connect, keys, time, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -282,6 +282,85 @@ async fn c9_denials_stay_denials_where_no_penalty_can_be_written() {
     assert!(blocked.is_err(), "who blocks by hand is told that it is not done");
     let _: () = server.cli(&["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_eq!(offender.denials(2).await, [false, true]);
+}
+
+#[tokio::test]
+async fn c13_what_has_lost_its_ttl_goes_when_it_means_nothing_any_more() {
+    for version in Version::all() {
+        let server = Server::start(version).await;
+        let store = connect(&server.url()).await;
+        let key = "tollgate:1:{key=k}:test:penalty";
+        let gone = async || keys(&server).await.is_empty();
+        let short = Duration::from_millis(5);
+        let unlimited = |penalty| Offender {
+            quota: Quota::unlimited(),
+            ..Offender::new(&store, penalty)
+        };
+        for blocks in [false, true] {
+            let denials = if blocks { 1 } else { 9 };
+            let penalty = Penalty::after(denials, short);
+            let (offender, free) = (Offender::new(&store, penalty), unlimited(penalty));
+            // By a peek, and by an ask that is granted.
+            for peeks in [true, false] {
+                // On a machine that is very busy it is over before that.
+                loop {
+                    offender.denials(1).await;
+                    let done: u64 = server.cli(&["PERSIST", key]).await;
+                    if done == 1 {
+                        break;
+                    }
+                }
+                until("it is over", RECOVERY, async || {
+                    let looked = match peeks {
+                        true => free.peek().await,
+                        false => free.acquire().await,
+                    };
+                    !looked.states[0].blocked && gone().await
+                })
+                .await;
+            }
+        }
+        // Where it means something it stays, under whichever penalty it was written.
+        let long = Offender::new(&store, Penalty::after(2, HOUR));
+        long.denials(1).await;
+        let short = unlimited(Penalty::after(2, short));
+        let denied = time(&server).await;
+        until("it means nothing to the other", RECOVERY, async || {
+            time(&server).await > denied + 10_000
+        })
+        .await;
+        assert_eq!(short.acquire().await.granted, 1);
+        assert!(!gone().await);
+        let _: u64 = server.cli(&["PERSIST", key]).await;
+        assert_eq!(long.denials(1).await, [true]);
+        assert_every_key_expires(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn c5_what_a_penalized_charge_took_in_another_slot_is_given_back() {
+    let server = Server::start(Version::V7).await;
+    let builder = RedisStore::builder().cluster(true);
+    let store = builder.connect(&server.url()).await.expect("a fit server");
+    let first = Offender {
+        quota: Quota::new(9, YEAR),
+        ..Offender::new(&store, Penalty::after(5, HOUR))
+    };
+    let full = Offender {
+        key: Key::from("another slot"),
+        ..Offender::new(&store, Penalty::after(500, HOUR))
+    };
+    for _ in 0..20 {
+        let charges = [first.charge(), full.charge()];
+        let ask = Ask::new(&charges).want(3).deadline(LONG);
+        let denied = store.acquire(&ask).await.expect("an answer");
+        assert_eq!(denied.granted, 0, "{denied:?}");
+        until("it is given back", RECOVERY, async || {
+            first.peek().await.states[0].remaining == 9
+        })
+        .await;
+    }
+    assert_eq!(store.stats().lost_grants, 0);
 }
 
 #[tokio::test]

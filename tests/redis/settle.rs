@@ -119,6 +119,8 @@ async fn a_thousand_corrections_take_few_calls() {
         .collect();
     // 128 of them a call; each key is read and written once.
     assert_eq!(made, [8, 500, 500]);
+    let stats = store.stats();
+    assert_eq!((stats.settle_calls, stats.corrections), (8, 1_000));
     assert_eq!(granted.used(&server).await, [4; 500]);
     assert_every_key_expires(&server).await;
 }

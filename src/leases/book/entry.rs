@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::demand::Demand;
 use super::{Debit, Refill, Wanted};
 use crate::engine::OwnedCharge;
+use crate::settler::Age;
 use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Nanos, Outcome, Retry, Stamp, nanos};
 
 /// A refill takes at most this part of what is left to all: near the limit, units are worth more where they are asked for.
@@ -59,6 +60,7 @@ pub(in super::super) struct Lot {
     sent: Nanos,
     /// When they may not be spent any more.
     ends: Nanos,
+    charged: Age,
 }
 
 /// Units to give back.
@@ -68,6 +70,7 @@ pub(in super::super) struct Return {
     pub(in super::super) charge: OwnedCharge,
     pub(in super::super) units: u32,
     pub(in super::super) stamp: Stamp,
+    pub(in super::super) charged: Age,
 }
 
 impl Return {
@@ -76,13 +79,14 @@ impl Return {
             charge: charge.clone(),
             units: lot.units,
             stamp: lot.stamp,
+            charged: lot.charged,
         }
     }
 }
 
 impl Lot {
     /// What a refill brought, if anything.
-    pub(super) fn of(outcome: &Outcome, sent: Nanos, life: Nanos) -> Option<Self> {
+    pub(super) fn of(outcome: &Outcome, (sent, charged): (Nanos, Age), life: Nanos) -> Option<Self> {
         let ahead = outcome
             .stamp
             .as_micros()
@@ -96,6 +100,7 @@ impl Lot {
             stamp: outcome.stamp,
             sent,
             ends: sent.saturating_add(life - margin),
+            charged,
         })
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use quick_cache::{Equivalent, UnitWeighter, sync};
 
 use super::{Charge, ChargeState, Nanos, Stamp};
-use crate::algorithm::Terms;
 use crate::clock::micros_up;
 use crate::key::Key;
 use crate::policy::PolicyName;
@@ -132,7 +131,7 @@ impl DenyCache {
 impl Denial {
     fn answer(&self, charge: &Charge<'_>, now: Nanos) -> KnownOutcome {
         let micros = |nanos: Nanos| Duration::from_micros(nanos.div_ceil(1_000));
-        let is_never = Terms::new(&charge.quota, || 0).is_some_and(|terms| charge.cost > terms.capacity);
+        let is_never = charge.quota.limit().is_some_and(|limit| charge.cost > limit);
         let retry = match self.fits_at {
             Some(at) if !is_never => {
                 Retry::After(micros(at.saturating_sub(now)).max(Duration::from_micros(1)))

@@ -130,6 +130,7 @@ impl Dispatch {
     ) -> Option<RedisResult<Value>> {
         let sent = Instant::now();
         let command = call::settle(self.scripts, by, route.clock(), amendments);
+        self.stats.count_settle_call(amendments.len());
         let result = timeout_at(deadline, route.send(command)).await;
         if result.is_err() {
             self.stats.note_timeout();

@@ -30,6 +30,10 @@ pub struct RedisStats {
     pub charges: u64,
     /// Callers whose asks were in these calls. Callers over asks is how many share one.
     pub callers: u64,
+    /// Calls that correct what was charged. Corrections over settle calls is the size of a batch.
+    pub settle_calls: u64,
+    /// Corrections in these calls. Those that are sent again count again.
+    pub corrections: u64,
     /// Replies, and how long they took.
     pub latency: Latency,
     /// Calls whose reply did not come in time.
@@ -40,7 +44,8 @@ pub struct RedisStats {
     pub refused: u64,
     /// Grants that came when their callers had gone, and were given back.
     pub late_grants: u64,
-    /// Of these, grants that could not be given back: they stay charged until they leave the window.
+    /// Grants that could not be given back, of these, and of those that another slot of a cluster denied: they stay charged until
+    /// they leave the window.
     pub lost_grants: u64,
     /// Checks that were answered without the server.
     pub local: LocalStats,
@@ -70,6 +75,8 @@ pub(super) struct Stats {
     asks: AtomicU64,
     charges: AtomicU64,
     callers: AtomicU64,
+    settle_calls: AtomicU64,
+    corrections: AtomicU64,
     timeouts: AtomicU64,
     too_late: AtomicU64,
     refused: AtomicU64,
@@ -92,6 +99,11 @@ impl Stats {
         self.asks.fetch_add(asks.len() as u64, Relaxed);
         self.charges.fetch_add(charges as u64, Relaxed);
         self.callers.fetch_add(callers as u64, Relaxed);
+    }
+
+    pub(super) fn count_settle_call(&self, corrections: usize) {
+        self.settle_calls.fetch_add(1, Relaxed);
+        self.corrections.fetch_add(corrections as u64, Relaxed);
     }
 
     pub(super) fn note_answer(&self, at: Instant, took: Duration) {
@@ -151,6 +163,8 @@ impl Stats {
             asks: self.asks.load(Relaxed),
             charges: self.charges.load(Relaxed),
             callers: self.callers.load(Relaxed),
+            settle_calls: self.settle_calls.load(Relaxed),
+            corrections: self.corrections.load(Relaxed),
             latency: self.latency(),
             timeouts: self.timeouts.load(Relaxed),
             too_late: self.too_late.load(Relaxed),

@@ -16,6 +16,7 @@ on_both_stores! {
     a_lost_answer_gives_nothing_back_twice,
     a_lost_correction_errs_on_its_side,
     a_refused_correction_is_made_later,
+    a_refused_give_back_can_be_tried_again,
     a_grant_whose_answer_is_lost_stays_charged,
 }
 
@@ -78,6 +79,32 @@ async fn a_lost_correction_errs_on_its_side(place: &Place) {
     // What was to be given back stays charged: strict. What was to be charged is forgotten: loose.
     assert_eq!(used(&limiter, "ann").await, 10);
     assert_eq!(used(&limiter, "ben").await, 10);
+}
+
+async fn a_refused_give_back_can_be_tried_again(place: &Place) {
+    let store = lossy(place.store());
+    let limiter = limiter(&store);
+    let charge = reserve(&limiter, "ann", 10).await;
+    store.settles([Fate::Refused, Fate::Refused, Fate::Done]);
+    for _ in 0..2 {
+        let refused = charge.give_back_now().await.expect_err("as the store says");
+        assert!(refused.is_undone());
+    }
+    charge.clone().give_back_now().await.expect("done");
+    assert_eq!(used(&limiter, "ann").await, 0);
+    assert!(!charge.settle("units", 5), "that was it");
+    assert_eq!(store.corrected(), (10, 0));
+
+    // But not where it may have been done.
+    for (fate, left) in [(Fate::Lost, 10), (Fate::DoneUnheard, 0)] {
+        let charge = reserve(&limiter, "ben", 10).await;
+        store.settles([fate]);
+        charge.give_back_now().await.expect_err("no answer");
+        charge.give_back_now().await.expect("nothing to do");
+        assert!(!charge.settle("units", 0));
+        assert_eq!(used(&limiter, "ben").await, left, "{fate:?}");
+        limiter.reset("ben").await.expect("done");
+    }
 }
 
 async fn a_refused_correction_is_made_later(place: &Place) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tollgate::store::StoreErrorKind;
 use tollgate::{
-    FailurePolicy, Limiter, MemoryStore, Policy, PolicyMode, Quota, Rate, RateLimitLayer, RedisStore, Store,
-    key,
+    FailurePolicy, Limiter, MemoryStore, Penalty, Policy, PolicyMode, Quota, Rate, RateLimitLayer,
+    RedisStore, Store, key,
 };
 
 use super::several::{ann, app, hourly};
@@ -121,6 +121,41 @@ async fn a_degraded_charge_is_settled_where_it_was_made() {
         // Nor has the store heard of any of it when it is back.
         store.behave(Behaviour::Prompt);
         assert_eq!(remaining().await, Some(limit), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_degraded_charge_is_given_back_at_once_where_it_was_made() {
+    let (store, limiter) = outage(10, FailurePolicy::Local { instances: 1 });
+    let charge = limiter.reserve("ann", 7).await.expect("it counts here");
+    assert!(limiter.reserve("ann", 7).await.is_err());
+    charge.give_back_now().await.expect("no store is needed");
+    let again = limiter.reserve("ann", 7).await.expect("it counts here");
+    store.behave(Behaviour::Prompt);
+    again.give_back_now().await.expect("here it was made, too");
+    store.behave(Behaviour::Fails(StoreErrorKind::Unavailable));
+    let left = limiter.check_cost("ann", 0).await;
+    assert_eq!(left.remaining(), Some(10));
+}
+
+#[tokio::test]
+async fn what_is_unlimited_passes_though_its_policy_denies_without_a_store() {
+    let unlimited = |name: &str| {
+        Policy::new(name, Quota::unlimited(), key::Global)
+            .penalty(Penalty::manual())
+            .failure_policy(FailurePolicy::Deny)
+    };
+    let deny = || hourly("deny", 9).failure_policy(FailurePolicy::Deny);
+    for (name, store) in outages().await {
+        for (policies, expected) in [
+            (vec![unlimited("free")], [200; 3]),
+            (vec![unlimited("free"), hourly("local", 2)], [200, 200, 429]),
+            (vec![unlimited("free"), deny()], [503; 3]),
+        ] {
+            let case = format!("{name}: {policies:?}");
+            let layer = RateLimitLayer::with_policies(Arc::clone(&store), policies);
+            assert_eq!(statuses(&app(&layer), 3, ann).await, expected, "{case}");
+        }
     }
 }
 

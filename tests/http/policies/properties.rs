@@ -87,6 +87,8 @@ struct Reserved {
     handle: ChargeHandle,
     key: usize,
     items: Items,
+    /// Its key was reset since, so nothing is given back.
+    is_void: bool,
 }
 
 /// A limiter beside its model.
@@ -147,7 +149,12 @@ impl Pair {
                         let charged = handle.charged(POLICIES[index]);
                         prop_assert_eq!(charged, item.map(|(_, units, _)| units));
                     }
-                    self.reserved.push(Reserved { handle, key, items });
+                    self.reserved.push(Reserved {
+                        handle,
+                        key,
+                        items,
+                        is_void: false,
+                    });
                 }
             }
             Step::Settle { which, policy, real } => self.settle(which, policy, real)?,
@@ -175,6 +182,8 @@ impl Pair {
                 for policy in 0..POLICIES.len() {
                     self.model.logs.remove(&(policy, key));
                 }
+                let of_key = self.reserved.iter_mut().filter(|reserved| reserved.key == key);
+                of_key.for_each(|reserved| reserved.is_void = true);
             }
             Step::Wait { seconds } => {
                 if let Some(clock) = &self.clock {
@@ -211,6 +220,9 @@ impl Pair {
         };
         *is_settled = true;
         let (key, time, units) = (reserved.key, *time, *units);
+        if real < units && reserved.is_void {
+            return true;
+        }
         if real < units {
             self.model.give_back(policy, key, units - real, time);
         } else {

@@ -20,6 +20,7 @@ on_both_stores! {
     another_plan_finds_the_same_counter,
     what_is_looked_up_decides,
     lookups_follow_each_other,
+    what_is_exempt_before_lookups_is_asked_once,
     a_lookup_that_finds_nothing_leaves_the_default,
     a_lookup_that_never_ends_is_given_up,
     a_lookup_may_take_its_time,
@@ -204,6 +205,31 @@ async fn lookups_follow_each_other(place: &Place) {
     assert_eq!(statuses(&app, 9, || get_as("staff", "/")).await, [200; 9]);
     assert_eq!(asked.load(Ordering::SeqCst), 15, "each once for a request");
     assert_eq!(place.keys().await, 2);
+}
+
+async fn what_is_exempt_before_lookups_is_asked_once(place: &Place) {
+    let (asked, seen) = (Arc::new(AtomicUsize::new(0)), Decisions::default());
+    let counted = Arc::clone(&asked);
+    // A predicate that would say otherwise if it was asked again.
+    let layer = RateLimitLayer::new(place.store(), quota(), user)
+        .charge_extension(true)
+        .on_decision(seen.clone())
+        .skip_when(move |_: &Parts| counted.fetch_add(1, Ordering::SeqCst) % 2 == 0)
+        .lookup(|request: &Parts| look_up(user(request)));
+    let app = app(&layer);
+    let reply = ask(&app, get_as("pro", "/")).await;
+    assert_eq!((reply.status.as_u16(), reply.limit_fields()), (200, vec![]));
+    assert_eq!(reply.body, "None", "nothing was looked up");
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let decision = seen.only();
+    assert_eq!(decision.source(), Source::Exempt);
+    assert_eq!(decision.exemptions()[0].reason(), ExemptReason::Skipped);
+    assert_eq!(place.keys().await, 0);
+    // What is not is asked again, for it may be known by then.
+    let reply = ask(&app, get_as("pro", "/")).await;
+    assert_eq!(reply.body, "Some(Pro)");
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+    assert_eq!(seen.only().source(), Source::Exempt);
 }
 
 async fn a_lookup_that_finds_nothing_leaves_the_default(place: &Place) {

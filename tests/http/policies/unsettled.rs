@@ -1,26 +1,31 @@
 //! What is not settled, or not as it was charged: forgotten, exempt, only tried, changed or given up.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use http::{Request, StatusCode};
 use tokio::sync::Semaphore;
-use tollgate::{ChargeHandle, Limiter, MemoryStore, Policy, PolicyMode, Quota, RateLimitLayer, Rule, key};
+use tollgate::{
+    ChargeHandle, Limiter, MemoryStore, Policy, PolicyMode, Quota, Rate, RateLimitLayer, Rule, key,
+};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::settle::{ann, settled, settling, units};
-use super::{Place, ask, get_as, left, left_by, user};
+use super::{Place, YEAR, ask, get_as, left, left_by, user};
 use crate::support::{clocked, within};
 
 on_both_stores! {
     a_client_that_goes_away_keeps_its_charge,
     what_is_forgotten_is_not_given_back,
+    a_reset_voids_what_was_charged_before_and_nothing_else,
+    a_log_knows_what_another_instance_has_reset,
     what_is_off_or_exempt_has_nothing_to_settle,
     a_tried_policy_is_settled_by_what_it_was_charged,
+    what_a_tried_policy_was_not_charged_is_not_given_back,
     a_quota_that_has_changed_is_settled_all_the_same,
 }
 
@@ -82,6 +87,86 @@ async fn what_is_forgotten_is_not_given_back(place: &Place) {
     second.give_back();
     assert_eq!(limiter.shutdown().await, 0);
     assert_eq!(limiter.peek("ann").await.remaining(), Some(100));
+}
+
+async fn a_reset_voids_what_was_charged_before_and_nothing_else(place: &Place) {
+    for quota in [
+        Quota::new(10, YEAR),
+        Quota::new(10, YEAR).slots(2),
+        Quota::new(10, YEAR).sliding_counter(),
+        Quota::new(10, YEAR).fixed_window(),
+        Quota::token_bucket(Rate::per_day(1), 10),
+    ] {
+        let limiter = Limiter::new(place.store(), quota);
+        let reserve = async |key: &str, cost| limiter.reserve(key, cost).await.expect("there is room");
+        let left = async |key: &str| {
+            assert_eq!(limiter.shutdown().await, 0);
+            limiter.peek(key).await.remaining()
+        };
+        let (first, second, third) = (
+            reserve("ann", 2).await,
+            reserve("ann", 2).await,
+            reserve("ann", 1).await,
+        );
+        let other = reserve("ben", 5).await;
+        // One with a deadline of its own has the same counters.
+        let hasty = limiter.clone().deadline(Duration::from_secs(9));
+        hasty.reset("ann").await.expect("done");
+        let since = reserve("ann", 7).await;
+        first.give_back();
+        second.give_back_now().await.expect("nothing to do");
+        assert!(third.settle(third.policies().next().expect("one").as_str(), 0));
+        assert_eq!(left("ann").await, Some(3), "{quota}");
+        since.give_back();
+        other.give_back();
+        assert_eq!(left("ann").await, Some(10), "{quota}");
+        assert_eq!(left("ben").await, Some(10), "{quota}");
+    }
+
+    // So it is for those of a layer, which its own limiter resets.
+    let quota = Quota::new(10, YEAR).slots(2);
+    let layer = RateLimitLayer::new(place.store(), quota, user)
+        .name("layer")
+        .charge_extension(true);
+    let (charges, limiter) = (Arc::new(Mutex::new(Vec::new())), layer.limiter());
+    let service = {
+        let charges = Arc::clone(&charges);
+        layer.layer(service_fn(move |request: Request<Body>| {
+            let charge: &ChargeHandle = request.extensions().get().expect("it is set");
+            charges.lock().expect("not poisoned").push(charge.clone());
+            async { Ok::<_, Infallible>(Response::new(Body::empty())) }
+        }))
+    };
+    let _ = service.clone().oneshot(ann()).await;
+    limiter.reset("ann").await.expect("done");
+    let _ = service.oneshot(ann()).await;
+    let charges = std::mem::take(&mut *charges.lock().expect("not poisoned"));
+    for (charge, expected) in charges.iter().zip([9, 10]) {
+        charge.give_back();
+        assert_eq!(settled(&layer, "layer", "ann").await, expected);
+    }
+}
+
+async fn a_log_knows_what_another_instance_has_reset(place: &Place) {
+    let quota = Quota::per_hour(10);
+    let (limiter, other) = (
+        Limiter::new(place.store(), quota),
+        Limiter::new(place.store(), quota),
+    );
+    let first = limiter.reserve("ann", 5).await.expect("there is room");
+    let since = loop {
+        other.reset("ann").await.expect("done");
+        let since = limiter.reserve("ann", 7).await.expect("there is room");
+        if since.decision().stamp() != first.decision().stamp() {
+            break since;
+        }
+    };
+    first.give_back();
+    assert_eq!(limiter.shutdown().await, 0);
+    assert_eq!(limiter.peek("ann").await.remaining(), Some(3));
+    since.give_back();
+    assert_eq!(limiter.shutdown().await, 0);
+    assert_eq!(limiter.peek("ann").await.remaining(), Some(10));
 }
 
 async fn what_is_off_or_exempt_has_nothing_to_settle(place: &Place) {
@@ -147,6 +232,27 @@ async fn a_tried_policy_is_settled_by_what_it_was_charged(place: &Place) {
     assert_eq!(lefts().await, [80, 9]);
     assert!(fits.settle("units", 0));
     assert_eq!(lefts().await, [90, 9]);
+}
+
+async fn what_a_tried_policy_was_not_charged_is_not_given_back(place: &Place) {
+    let tried =
+        Policy::new("tried", Quota::new(1, YEAR).fixed_window(), key::Global).mode(PolicyMode::Shadow);
+    let limiter = Limiter::new(place.store(), Quota::new(9, YEAR)).name("units");
+    let limiter = limiter.policy(tried);
+    let first = limiter.reserve("ann", 1).await.expect("there is room");
+    for _ in 0..2 {
+        let second = limiter.reserve("ann", 1).await.expect("a shadow stops nobody");
+        assert_eq!(
+            (second.charged("units"), second.charged("tried")),
+            (Some(1), Some(0))
+        );
+        second.give_back_now().await.expect("done");
+        let decision = limiter.peek("ann").await;
+        assert_eq!((left_by(&decision, "units"), left_by(&decision, "tried")), (8, 0));
+    }
+    first.give_back_now().await.expect("done");
+    let decision = limiter.peek("ann").await;
+    assert_eq!((left_by(&decision, "units"), left_by(&decision, "tried")), (9, 1));
 }
 
 async fn a_quota_that_has_changed_is_settled_all_the_same(place: &Place) {
