@@ -12,16 +12,18 @@ mod server;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: tollgate-bench micro|redis|local [--json FILE] [--rounds N] [--server PATH]
+const USAGE: &str =
+    "usage: tollgate-bench micro|redis|local [--json FILE] [--rounds N] [--server PATH] [--part NAME]
   micro   what a check and the layer cost in process, against governor and tower_governor
   redis   what a decision through Redis costs, against a textbook's script and a bare INCR;
           starts the redis-server of PATH, or the one it finds
-  local   what a decision costs that needs no round trip, against governor and a bare INCR; the same server";
+  local   what a decision costs that needs no round trip, against governor and a bare INCR; the same server;
+          --part denied, leased, zipf or cold measures that alone";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
-    let (mut json, mut rounds, mut server) = (None, 11, "redis-server".to_owned());
+    let (mut json, mut rounds, mut server, mut part) = (None, 11, "redis-server".to_owned(), String::new());
     match command.as_str() {
         callgrind::CHILD => return callgrind::child(args),
         redis::LOAD => return redis::load(args),
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
                 _ => return refuse("--rounds takes a number, at least 9"),
             },
             ("--server", Some(path)) => server = path,
+            ("--part", Some(name)) if command == "local" => part = name,
             _ => return refuse(USAGE),
         }
     }
@@ -44,7 +47,7 @@ fn main() -> ExitCode {
             Ok(report) => report,
             Err(why) => return refuse(&why),
         },
-        "local" => match local::run(rounds, &server) {
+        "local" => match local::run(rounds, &server, &part) {
             Ok(report) => report,
             Err(why) => return refuse(&why),
         },
