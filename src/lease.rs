@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::quota::{Algorithm, Quota};
 
-/// Lets each instance take units of a hot key ahead and spend them without asking the store: see [local
-/// answers](crate::local_answers). Only before stores that are asked over a network.
+/// Lets each instance take units of a hot key ahead and spend them without asking the store: see
+/// [local answers](crate::local_answers). Only before stores that are asked over a network.
 ///
 /// Whether a key is hot, and how much is taken, follows its own recent rate. Near the limit nothing is taken ahead. The limit
 /// stays exact; what it costs is that units lie idle for up to a lifetime: taken, and not yet spent or given back.
@@ -81,6 +81,16 @@ impl Lease {
         }
         self.lifetime = Some(lifetime);
         Ok(self)
+    }
+
+    #[cfg(feature = "serde")]
+    pub(crate) const fn percent(&self) -> u8 {
+        self.max_percent
+    }
+
+    #[cfg(feature = "serde")]
+    pub(crate) const fn set_lifetime(&self) -> Option<Duration> {
+        self.lifetime
     }
 
     /// How long units of a quota live.

@@ -1,6 +1,7 @@
 //! The engine without HTTP.
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -213,12 +214,10 @@ impl Limiter {
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
         let key = key.into();
-        let Some((charge, handling)) = self.alone(cost, |_| &key) else {
-            return self.decide(cost, |_| &key).await.0;
-        };
-        match self.engine.decide(&[charge], &[handling]) {
-            Decided::Now(decision) => decision,
-            Decided::Later(deciding) => deciding.await,
+        match self.decide_alone(cost, |_| &key) {
+            Some(Decided::Now(decision)) => decision,
+            Some(Decided::Later(deciding)) => deciding.await,
+            None => self.decide(cost, |_| &key).await.0,
         }
     }
 
@@ -240,12 +239,10 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn check_keys<'k>(&'k self, cost: u64, key_of: impl Fn(&str) -> &'k Key) -> Decision {
-        let Some((charge, handling)) = self.alone(cost, &key_of) else {
-            return self.decide(cost, key_of).await.0;
-        };
-        match self.engine.decide(&[charge], &[handling]) {
-            Decided::Now(decision) => decision,
-            Decided::Later(deciding) => deciding.await,
+        match self.decide_alone(cost, &key_of) {
+            Some(Decided::Now(decision)) => decision,
+            Some(Decided::Later(deciding)) => deciding.await,
+            None => self.decide(cost, key_of).await.0,
         }
     }
 
@@ -283,20 +280,18 @@ impl Limiter {
         ))
     }
 
-    /// What is asked if one policy counts the key, and no hook is to be told: nearly always, and without what others need.
+    /// What one policy decides, where no other counts and no hook is to be told: nearly always, and without what others need.
     #[inline]
-    fn alone<'a>(
-        &'a self,
-        cost: u64,
-        key_of: impl Fn(&str) -> &'a Key,
-    ) -> Option<(Charge<'a>, Handling<'a>)> {
-        match (&*self.policies, &self.hook.called) {
-            ([policy], None) => {
-                let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
-                Some((charge, policy.handling()))
-            }
-            _ => None,
-        }
+    fn decide_alone<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Option<Decided> {
+        let ([policy], None) = (&*self.policies, &self.hook.called) else {
+            return None;
+        };
+        let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
+        let handling = policy.handling();
+        Some(
+            self.engine
+                .decide(slice::from_ref(&charge), slice::from_ref(&handling)),
+        )
     }
 
     /// The decision, and what was asked.

@@ -48,6 +48,7 @@
 //! | `"allow"`, `"deny"`, `"local"`, `{ local = { instances = 4 } }` | a [`FailurePolicy`](crate::FailurePolicy) |
 //! | `"shared"`, `"skip"`, `{ reject = 401 }` | a [`MissingKey`](crate::MissingKey) |
 //! | `{ after = 20, within = "1 minute", block-for = "5 minutes", growing = { factor = 2, longest = "1 day" } }`, `"manual"` | a [`Penalty`](crate::Penalty) |
+//! | `{}`, `{ max-percent = 5, lifetime = "300 ms" }` | a [`Lease`](crate::Lease) |
 //! | `"2xx"`, `302` | [statuses](StatusConfig) |
 //! | `"5 minutes"`, `"250 ms"`, `"1 day"` | a time, in the words of quotas |
 //!
@@ -72,6 +73,7 @@ mod failure;
 mod headers;
 mod key;
 mod layer;
+mod lease;
 mod missing;
 mod penalty;
 mod policy;

@@ -12,6 +12,7 @@ use super::status::StatusConfig;
 use super::value::is_default;
 use crate::failure::FailurePolicy;
 use crate::key::PeerIp;
+use crate::lease::Lease;
 use crate::penalty::Penalty;
 use crate::policy::{MissingKey, Policy, PolicyMode, PolicyName};
 use crate::quota::Quota;
@@ -60,6 +61,9 @@ pub struct PolicyConfig {
     /// Blocks keys that are denied again and again: [`Policy::penalty`]. None if not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub penalty: Option<Penalty>,
+    /// Lets each instance take units of hot keys ahead: [`Policy::lease`]. None if not said; `{}` is the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
     /// Requests that it does not count, those of which any entry holds: [`Policy::skip_when`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skip_when: Vec<SkipConfig>,
@@ -109,6 +113,10 @@ impl PolicyConfig {
             .missing_key(self.missing_key);
         if let Some(penalty) = self.penalty {
             policy = policy.penalty(penalty);
+        }
+        if let Some(lease) = self.lease {
+            let leased = policy.try_lease(lease);
+            policy = leased.map_err(|refusal| ConfigError::new("lease", refusal))?;
         }
         for (index, skip) in self.skip_when.iter().enumerate() {
             let skip = skip.predicate(finders);

@@ -18,7 +18,7 @@ pub(super) fn write(decision: &Decision, headers: &mut HeaderMap) {
     let mut text = String::new();
     let mut policies = ListSerializer::with_buffer(&mut text);
     for policy in decision.policies() {
-        if policy.mode() != Mode::Shadow {
+        if policy.mode() != Mode::Shadow || !policy.is_known() {
             continue;
         }
         let until = match policy.retry() {

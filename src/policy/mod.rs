@@ -232,8 +232,8 @@ impl Policy {
     }
 
     /// Lets each instance take units of hot keys ahead, and spend them without asking the store. None are, if not set, in
-    /// [shadow mode](PolicyMode::Shadow), and where another policy of the same request has no lease: see [local
-    /// answers](crate::local_answers).
+    /// [shadow mode](PolicyMode::Shadow), and where another policy of the same request has no lease: see
+    /// [local answers](crate::local_answers).
     ///
     /// # Panics
     ///
@@ -253,7 +253,13 @@ impl Policy {
         }
     }
 
-    pub(crate) fn check_lease(&self) -> Result<(), LeaseRefusal> {
+    #[cfg(feature = "serde")]
+    pub(crate) fn try_lease(mut self, lease: Lease) -> Result<Self, LeaseRefusal> {
+        self.lease = Some(lease);
+        self.check_lease().map(|()| self)
+    }
+
+    fn check_lease(&self) -> Result<(), LeaseRefusal> {
         let suits = self
             .live
             .fixed_quota()

@@ -161,6 +161,17 @@ fn impossible_values_are_refused_where_they_stand() {
             "unknown field `factor`",
         ),
         (
+            with_key("lease = { max-percent = 101 }"),
+            5,
+            "a lease takes 1 to 100 percent",
+        ),
+        (
+            with_key("lease = { lifetime = '2 s' }"),
+            5,
+            "a lease lives from one millisecond to one second",
+        ),
+        (with_key("lease = { share = 5 }"), 5, "unknown field `share`"),
+        (
             with_key("give-back-on = ['1xx']"),
             5,
             "`1xx` is no status that a response ends with",
