@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use tollgate::store::RedisStoreBuilder;
 use tollgate::testing::{Harness, conformance, conformance_with};
 use tollgate::{ManualClock, Quota, Rate, RedisStore};
 
@@ -30,24 +31,42 @@ impl ByHand {
             url: server.url(),
             stores: AtomicU64::new(0),
         };
-        this.tell();
+        this.told().await;
         this
     }
 
     /// Sends the time ahead of what follows: a store has a connection of its own, so it waits for the reply.
-    pub(crate) fn tell(&self) {
+    async fn told(&self) {
         let now = self.clock.now();
         let mut connection = self.connection.lock().expect("no panic").clone();
-        let told = async move {
-            redis::cmd("HSET")
-                .arg(CLOCK)
-                .arg(&["s", &now.as_secs().to_string()])
-                .arg(&["us", &now.subsec_micros().to_string()])
-                .query_async::<()>(&mut connection)
-                .await
-                .expect("the server is up");
-        };
-        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(told));
+        redis::cmd("HSET")
+            .arg(CLOCK)
+            .arg(&["s", &now.as_secs().to_string()])
+            .arg(&["us", &now.subsec_micros().to_string()])
+            .query_async::<()>(&mut connection)
+            .await
+            .expect("the server is up");
+    }
+
+    /// The same for who cannot await it.
+    pub(crate) fn tell(&self) {
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(self.told()));
+    }
+}
+
+impl ByHand {
+    fn builder(&self) -> RedisStoreBuilder {
+        let number = self.stores.fetch_add(1, Ordering::Relaxed);
+        RedisStore::builder()
+            .prefix(format!("store-{number}"))
+            .deadline(LONG)
+            .clock_from_hash(CLOCK)
+    }
+
+    /// A store in which all that arrives during a call goes in the next.
+    pub(crate) async fn one_call_at_a_time(&self) -> RedisStore {
+        let builder = self.builder().max_in_flight(1);
+        builder.connect(&self.url).await.expect("a fit server")
     }
 }
 
@@ -55,19 +74,12 @@ impl Harness for ByHand {
     type Store = RedisStore;
 
     async fn store(&self) -> RedisStore {
-        let number = self.stores.fetch_add(1, Ordering::Relaxed);
-        RedisStore::builder()
-            .prefix(format!("store-{number}"))
-            .deadline(LONG)
-            .clock_from_hash(CLOCK)
-            .connect(&self.url)
-            .await
-            .expect("a fit server")
+        self.builder().connect(&self.url).await.expect("a fit server")
     }
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
-        self.tell();
+        self.told().await;
     }
 
     fn step_back(&self, by: Duration) -> bool {
