@@ -230,7 +230,11 @@ async fn b38_totals_are_what_was_sent() {
     let server = Server::start(Version::V7).await;
     let mut stores = Vec::new();
     for prefix in ["one", "two"] {
-        let store = RedisStore::builder().prefix(prefix).connect(&server.url()).await;
+        let store = RedisStore::builder()
+            .deny_cache_size(0)
+            .prefix(prefix)
+            .connect(&server.url())
+            .await;
         stores.push(store.expect("a fit server"));
     }
     for (low, high) in by_every_algorithm(50, YEAR)

@@ -147,7 +147,7 @@ impl Both {
     async fn start() -> Self {
         let server = Server::start(Version::V7).await;
         let clock = ManualClock::new();
-        let builder = RedisStore::builder().clock_from_hash("clock");
+        let builder = RedisStore::builder().deny_cache_size(0).clock_from_hash("clock");
         let _: i64 = server.cli(&["HSET", "clock", "s", "1700000000", "us", "0"]).await;
         Self {
             memory: MemoryStore::builder().clock(clock.clock()).build(),

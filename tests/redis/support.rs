@@ -32,9 +32,10 @@ pub(crate) async fn until(what: &str, within: Duration, mut holds: impl AsyncFnM
     }
 }
 
-/// A store on the server.
+/// A store on the server, which every check asks.
 pub(crate) async fn connect(url: &str) -> RedisStore {
-    RedisStore::connect(url).await.expect("a fit server, or none")
+    let builder = RedisStore::builder().deny_cache_size(0);
+    builder.connect(url).await.expect("a fit server, or none")
 }
 
 /// Checks that nothing but the store answers: without an answer, they are refused as degraded.

@@ -18,7 +18,7 @@ async fn set_clock(server: &Server, micros: u64) {
 }
 
 async fn by_hand(server: &Server) -> RedisStore {
-    let builder = RedisStore::builder().clock_from_hash("clock");
+    let builder = RedisStore::builder().deny_cache_size(0).clock_from_hash("clock");
     builder.connect(&server.url()).await.expect("a fit server")
 }
 

@@ -14,7 +14,7 @@ use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Nanos, Outcome, Retr
 const SHARE_OF_REST: u64 = 8;
 
 /// Fewer units are not worth a refill.
-const FEWEST: u64 = 4;
+const FEWEST: u64 = 3;
 
 pub(super) struct Entry {
     hash: u64,

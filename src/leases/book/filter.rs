@@ -6,7 +6,7 @@ use crate::store::Nanos;
 const CELLS: usize = 512;
 
 /// So many requests within a lifetime make a key hot: fewer are not worth a refill and what it leaves over.
-const HOT: u32 = 8;
+const HOT: u32 = 5;
 
 /// Counts the requests of keys, those that fall into one cell against each other, so that the most frequent one stays
 /// (Misra and Gries, "Finding repeated elements", 1982, with one counter in each cell).
@@ -63,10 +63,10 @@ mod tests {
     #[test]
     fn a_key_becomes_hot_by_its_rate() {
         let mut filter = Filter::default();
-        let mut hot = (0..8).map(|request| filter.count(1, request * 100, 1_000));
-        assert!(hot.by_ref().take(7).all(|hot| hot.is_none()));
-        assert_eq!(hot.next(), Some(Some(8 * 1_000 / 700)));
-        assert!((0..100).all(|request| filter.count(1, request * 200, 1_000).is_none()));
+        let mut hot = (0..5).map(|request| filter.count(1, request * 100, 1_000));
+        assert!(hot.by_ref().take(4).all(|hot| hot.is_none()));
+        assert_eq!(hot.next(), Some(Some(5 * 1_000 / 400)));
+        assert!((0..100).all(|request| filter.count(1, request * 300, 1_000).is_none()));
     }
 
     #[test]

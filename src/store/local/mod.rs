@@ -45,13 +45,11 @@ struct Shared {
 /// A time of this process, in nanoseconds since the local answers were made.
 pub(crate) type Nanos = u64;
 
+#[inline]
 pub(crate) const fn nanos(time: Duration) -> Nanos {
-    let nanos = time.as_nanos();
-    if nanos > u64::MAX as u128 {
-        u64::MAX
-    } else {
-        nanos as u64
-    }
+    time.as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.subsec_nanos() as u64)
 }
 
 impl LocalAnswers {
