@@ -18,7 +18,7 @@
 
 -- Globals are looked up by name each time.
 local KEYS, ARGV = KEYS, ARGV
-local pack, unpack, floor = struct.pack, struct.unpack, math.floor
+local spread, pack, unpack, floor = unpack, struct.pack, struct.unpack, math.floor
 local replies = { now }
 local texts = {}
 -- Plain asks that are not on a log, or on one that is not as usual: index of the key, and of the group.

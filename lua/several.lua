@@ -8,12 +8,19 @@ local SLOT = 14
 local FULL = 2 ^ 53
 
 -- Of each counter, by its place among these: what was found, or false; what stays in front of what is charged, or false
--- if all does; a unit as it is written, if it is a log; units by now and when it was found. One that asks are left over
--- for is full. Tables that are made with some room need not grow for a lone ask.
-local text_of, kept_of, one_of = { false, false, false }, { false, false, false }, { false, false, false }
-local live_of, found_of = { false, false, false }, { false, false, false }
--- Where it is written anew: where the TTL ends. Of slots: units in front of those that count, and the slot of now.
-local ends_of, slots_of = {}, {}
+-- if all does; units by now and when it was found. One that asks are left over for is full. Tables that are made as large
+-- as they become need not grow, which would take longer than what they are for.
+local text_of, kept_of, live_of, found_of
+if #KEYS > 3 then
+  text_of, kept_of, live_of, found_of = { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }
+else
+  text_of, kept_of, live_of, found_of = { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }
+end
+-- Of slots: units in front of those that count.
+local before_of
+-- Of each kind of counter: how many there are, where the TTL ends of those that are written anew, and a unit as it is written
+-- if they are logs, or the slot of now if they are slots.
+local of_kinds = { 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 -- Units by the time from which on asks were left over, if any were.
 local closed_of
 local before_all = k
@@ -38,12 +45,13 @@ local function leading(text, number, bound)
 end
 
 local kinds, at_byte, i = string.byte(several), 2, 0
-for _ = 1, kinds do
+for kind = 1, kinds do
   local keys, slots, window
   keys, slots, window, at_byte = unpack('>HHI7', several, at_byte)
   if slots == 0 then
     local bytes, format, head, range, grain, grain_start, ends, one
     -- @include log_window.lua
+    of_kinds[kind * 3 - 2], of_kinds[kind * 3 - 1], of_kinds[kind * 3] = keys, ends, one
     for _ = 1, keys do
       i = i + 1
       local text = redis.pcall('GET', KEYS[before_all + i])
@@ -53,17 +61,18 @@ for _ = 1, kinds do
       if usual then
         live = count - first
         -- @include log_kept.lua
-        if kept then
-          ends_of[i] = ends
-        end
       end
-      text_of[i], kept_of[i], one_of[i], live_of[i], found_of[i] = text, kept, one, live, live
+      text_of[i] = text
+      kept_of[i] = kept
+      live_of[i] = live
+      found_of[i] = live
     end
   else
     local width = floor((window + slots - 1) / slots)
     local expired, index = floor((now + 1 - window) / width) - 1, floor(now / width)
     -- A new slot sets the TTL anew; where slots are longer than its slack, every charge does.
     local keeps_ttl = width <= (window > 8000000 and floor(window / 8) or 1000000) - 20000
+    of_kinds[kind * 3 - 2], of_kinds[kind * 3 - 1], of_kinds[kind * 3] = keys, (index + 1) * width + window - 1, index
     for _ = 1, keys do
       i = i + 1
       local text = redis.pcall('GET', KEYS[before_all + i])
@@ -103,11 +112,15 @@ for _ = 1, kinds do
           end
         end
       end
-      slots_of[i] = { before, index }
-      if kept then
-        ends_of[i] = (index + 1) * width + window - 1
+      if before_of then
+        before_of[i] = before
+      else
+        before_of = { [i] = before }
       end
-      text_of[i], kept_of[i], live_of[i], found_of[i] = text, kept, live, live
+      text_of[i] = text
+      kept_of[i] = kept
+      live_of[i] = live
+      found_of[i] = live
     end
   end
 end
@@ -203,7 +216,7 @@ for _ = 1, runs do
           elseif to_leave > 0 then
             local last
             if slots > 0 then
-              last = unpack('>I7', text, 2 + SLOT * leading(text, UP_TO, slots_of[i][1] + to_leave - 1))
+              last = unpack('>I7', text, 2 + SLOT * leading(text, UP_TO, before_of[i] + to_leave - 1))
             else
               local from = #text + 1 - (found - to_leave + 1) * bytes
               last = base + (unpack(format, text, from) - origin) % 256 ^ bytes
@@ -222,22 +235,34 @@ for _ = 1, runs do
   end
 end
 
-for i = 1, i do
-  local live = closed_of and closed_of[i] or live_of[i]
-  local units = live - found_of[i]
-  if units > 0 then
-    local k, kept, slots, added = before_all + i, kept_of[i], slots_of[i], one_of[i]
-    if slots then
-      added = pack('>I7I7', slots[2], slots[1] + live)
-    elseif units > 1 then
-      added = string.rep(added, units)
-    end
-    if kept then
-      redis.call('SET', KEYS[k], kept .. added, 'PX', ttl_to(ends_of[i]))
-    elseif slots then
-      redis.call('SETRANGE', KEYS[k], #text_of[i] - SLOT, added)
-    else
-      redis.call('APPEND', KEYS[k], added)
+if closed_of then
+  for closed, live in pairs(closed_of) do
+    live_of[closed] = live
+  end
+end
+i = 0
+for kind = 1, kinds do
+  local one, ttl = of_kinds[kind * 3], nil
+  local is_log = type(one) == 'string'
+  for _ = 1, of_kinds[kind * 3 - 2] do
+    i = i + 1
+    local live = live_of[i]
+    local units = live - found_of[i]
+    if units > 0 then
+      local k, kept, added = before_all + i, kept_of[i], one
+      if not is_log then
+        added = pack('>I7I7', one, before_of[i] + live)
+      elseif units > 1 then
+        added = string.rep(one, units)
+      end
+      if kept then
+        ttl = ttl or ttl_to(of_kinds[kind * 3 - 1])
+        redis.call('SET', KEYS[k], kept .. added, 'PX', ttl)
+      elseif not is_log then
+        redis.call('SETRANGE', KEYS[k], #text_of[i] - SLOT, added)
+      else
+        redis.call('APPEND', KEYS[k], added)
+      end
     end
   end
 end

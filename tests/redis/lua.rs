@@ -9,7 +9,7 @@ use redis::Value;
 use crate::server::{Server, Version};
 
 /// What is global in the Lua of every server that knows Redis's scripts, 5.4 too; and `tostring` loses digits.
-const GLOBALS: &str = "ARGV KEYS ipairs math pairs redis string struct table tonumber type";
+const GLOBALS: &str = "ARGV KEYS ipairs math pairs redis string struct table tonumber type unpack";
 
 /// Commands without a key.
 const KEYLESS: [&str; 1] = ["'TIME'"];

@@ -97,7 +97,7 @@ pub(crate) fn run(rounds: usize, program: &str) -> Result<Report, String> {
     Ok(report)
 }
 
-/// `NAME URL TASKS KEYS DECISIONS`. Empties the server first.
+/// `NAME URL TASKS KEYS DECISIONS`; a name is that of a contestant, or a number of policies. Empties the server first.
 pub(crate) fn load(args: impl Iterator<Item = String>) -> ExitCode {
     let args: Vec<String> = args.collect();
     let Some((name, url, counts)) = args
@@ -107,8 +107,11 @@ pub(crate) fn load(args: impl Iterator<Item = String>) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let counts: Vec<usize> = counts.iter().filter_map(|count| count.parse().ok()).collect();
-    let name = Name::ALL.into_iter().find(|known| known.text() == name);
-    let (Some(name), &[tasks, keys @ 1..=KEYS, decisions]) = (name, &*counts) else {
+    let (known, policies) = (
+        Name::ALL.into_iter().find(|known| known.text() == name),
+        name.parse().ok().filter(|policies| (1..=3).contains(policies)),
+    );
+    let &[tasks, keys @ 1..=KEYS, decisions] = &*counts else {
         return ExitCode::FAILURE;
     };
     let load = Load {
@@ -118,13 +121,18 @@ pub(crate) fn load(args: impl Iterator<Item = String>) -> ExitCode {
     };
     let outcome = runtime().block_on(async {
         let () = Console::new(url).await.run(&["FLUSHALL"]).await;
-        load.put_on(&Contestant::new(name, url, LIMIT).await).await
+        let contestant = match (known, policies) {
+            (Some(name), _) => Contestant::new(name, url, LIMIT).await,
+            (None, Some(policies)) => Contestant::policies(url, policies).await,
+            (None, None) => return None,
+        };
+        Some(load.put_on(&contestant).await)
     });
     // What a failure policy answers is something else.
-    if outcome.degraded > 0 {
-        return ExitCode::FAILURE;
+    match outcome {
+        Some(outcome) if outcome.degraded == 0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     }
-    ExitCode::SUCCESS
 }
 
 /// The same for all.

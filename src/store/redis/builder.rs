@@ -51,7 +51,7 @@ impl RedisStoreBuilder {
             prefix: "tollgate".to_owned(),
             deadline: Duration::from_millis(100),
             bounds: Bounds {
-                charges: 128,
+                counters: 128,
                 units: 1_000,
                 waiting: 16_384,
                 in_flight: 2,
@@ -111,9 +111,11 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How many charges travel in one call: 128. At least one ask does, whatever it charges.
-    pub const fn max_batch(mut self, charges: usize) -> Self {
-        self.bounds.charges = charges;
+    /// How many counters one call charges: 128. One that several of its checks charge, such as that of a limit for all, is
+    /// read and written once, and counts once, up to twice as many charges in all. At least one check travels, whatever it
+    /// charges.
+    pub const fn max_batch(mut self, counters: usize) -> Self {
+        self.bounds.counters = counters;
         self
     }
 
@@ -230,7 +232,7 @@ impl RedisStoreBuilder {
             ));
         }
         let bounds = [
-            ("max_batch", self.bounds.charges),
+            ("max_batch", self.bounds.counters),
             ("max_in_flight", self.bounds.in_flight),
             ("max_waiting", self.bounds.waiting),
             ("breaker_failures", self.link.breaker_failures as usize),
@@ -243,10 +245,10 @@ impl RedisStoreBuilder {
             }
         }
         // One call's asks are numbered in 16 bits, and a script's arguments are bounded.
-        if self.bounds.charges > 1_000 {
+        if self.bounds.counters > 1_000 {
             return refuse(format!(
                 "max_batch is {}, which would hold up the server for all others: set at most 1000",
-                self.bounds.charges
+                self.bounds.counters
             ));
         }
         for (name, value) in [

@@ -11,6 +11,7 @@ mod attempts;
 mod breaker;
 mod builder;
 mod call;
+mod carried;
 mod cause;
 mod class;
 mod clock;

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::carried::Carried;
 use super::key::slot;
 use super::order::{Order, Wanted};
 use crate::store::{Outcome, StoreError};
@@ -51,18 +52,13 @@ impl Merged {
         // No more than were merged, which fits.
         self.ask.want = self.callers.iter().map(|caller| caller.want).sum();
     }
-
-    fn units_written(&self) -> u64 {
-        let want = u64::from(self.ask.want);
-        self.ask.order.units_written().saturating_mul(want)
-    }
 }
 
 /// How much a call carries, and how much may wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Charges in one call.
-    pub(super) charges: usize,
+    /// Counters in one call, each once however many of its asks charge it, and half of its charges at most.
+    pub(super) counters: usize,
     /// Units that one call writes one by one.
     pub(super) units: u64,
     /// Callers that wait at once.
@@ -211,9 +207,9 @@ impl Queue {
     /// The next call's asks; with `per_slot`, of one slot of a cluster. Callers who have gone are left out.
     fn take(&mut self, per_slot: bool) -> SmallVec<[Merged; 1]> {
         let mut batch: SmallVec<[Merged; 1]> =
-            SmallVec::with_capacity(self.waiting.len().min(self.bounds.charges));
+            SmallVec::with_capacity(self.waiting.len().min(self.bounds.counters));
         let now = Instant::now();
-        let (mut charges, mut units) = (0, 0_u64);
+        let mut carried = Carried::default();
         let mut slots = per_slot.then_some(None);
         let mut skipped = Vec::new();
         while !self.waiting.is_empty() && skipped.len() < MOST_SKIPPED {
@@ -231,9 +227,8 @@ impl Queue {
                     continue;
                 }
             }
-            charges += next.ask.order.charges.len();
-            units = units.saturating_add(next.units_written());
-            if !batch.is_empty() && (charges > self.bounds.charges || units > self.bounds.units) {
+            let fits = carried.add(&next.ask, self.bounds);
+            if !batch.is_empty() && !fits {
                 skipped.push(next);
                 break;
             }

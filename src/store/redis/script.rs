@@ -141,8 +141,8 @@ mod tests {
                         "local clock = redis.call('HMGET', 'clock', 's', 'us')"
                     ),
                     (
-                        "  return math.ceil(math.max(time - now, 0) / 1000) + 10",
-                        "  return 600000"
+                        "  return string.format('%d', math.ceil(math.max(time - now, 0) / 1000) + 10)",
+                        "  return string.format('%d', 600000)"
                     ),
                 ]
             );

@@ -146,7 +146,7 @@ fn fitting(amendments: &[Amendment], bounds: Bounds) -> usize {
     let beyond = amendments.iter().position(|each| {
         charges += each.ask.order.charges.len();
         units = units.saturating_add(each.units_written());
-        charges > bounds.charges || units > bounds.units
+        charges > bounds.counters || units > bounds.units
     });
     beyond.map_or(amendments.len(), |beyond| beyond.max(1))
 }
