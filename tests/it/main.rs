@@ -10,5 +10,6 @@ mod memory;
 #[path = "../model/mod.rs"]
 mod model;
 mod penalties;
+mod simulation;
 #[path = "../steps.rs"]
 mod steps;
