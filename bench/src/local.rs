@@ -33,7 +33,7 @@ const DENIED: u32 = 100_000;
 const HOT: usize = 2_000_000;
 const INCR: usize = 100_000;
 const ZIPF_KEYS: usize = 100_000;
-const ZIPF: usize = 500_000;
+const ZIPF: usize = 300_000;
 const COLD: usize = 60_000;
 /// Nothing is denied, and a hot key is far from it.
 const FAR: Quota = Quota::per_minute(1 << 32).slots(64);
@@ -172,6 +172,7 @@ async fn zipf(url: &str, rounds: usize, report: &mut Report) {
         .collect();
     let order: Arc<[u32]> = zipf_order().into();
     let (mut rates, mut calls, mut asks) = ([vec![], vec![]], [0, 0], [0, 0]);
+    let (console, mut cpu) = (Console::new(url).await, [0.0, 0.0]);
     let (mut taken, mut returned, mut refills, mut unleased) = (0, 0, 0, 0);
     let limiters = [
         Limiter::new(store.clone(), FAR).name("each"),
@@ -181,6 +182,7 @@ async fn zipf(url: &str, rounds: usize, report: &mut Report) {
         for turn in 0..2 {
             let which = (round + turn) % 2;
             let before = store.stats();
+            let cpu_before = console.cpu_seconds().await;
             let decider = Decider::Limiter {
                 limiter: limiters[which].clone(),
                 keys: Arc::clone(&keys),
@@ -189,6 +191,7 @@ async fn zipf(url: &str, rounds: usize, report: &mut Report) {
             let outcome = load(&decider, ZIPF).await;
             if round > 0 {
                 let after = store.stats();
+                cpu[which] += console.cpu_seconds().await - cpu_before;
                 calls[which] += after.calls - before.calls;
                 asks[which] += after.asks - before.asks;
                 taken += after.local.units_taken - before.local.units_taken;
@@ -215,6 +218,7 @@ async fn zipf(url: &str, rounds: usize, report: &mut Report) {
             .push((format!("Zipf, {what}"), each, "per 1000 decisions"));
     };
     for (name, which) in [("without", 0), ("with", 1)] {
+        per_thousand(format!("{name} leases, server ms"), cpu[which] * 1e3);
         per_thousand(format!("{name} leases, calls"), calls[which] as f64);
         per_thousand(
             format!("{name} leases, asks, equal ones merged"),

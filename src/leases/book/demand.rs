@@ -2,7 +2,10 @@
 
 use crate::store::Nanos;
 
-/// Units that are asked for within a lifetime: quick to follow a rise, slow to follow a fall.
+/// Within a sixteenth of a lifetime, so many units tell the rate; fewer take up to half a lifetime.
+const TELLING: u64 = 64;
+
+/// Units that are asked for within a lifetime: quicker to follow a rise than a fall.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     per_life: u64,
@@ -23,7 +26,8 @@ impl Demand {
     #[inline]
     pub(super) fn add(&mut self, units: u64, now: Nanos, life: Nanos) {
         self.units = self.units.saturating_add(units);
-        if now.saturating_sub(self.since) >= life / 8 {
+        let age = now.saturating_sub(self.since);
+        if age >= life / 2 || self.units >= TELLING && age >= life / 16 {
             self.roll(now, life);
         }
     }
@@ -33,7 +37,7 @@ impl Demand {
         let seen = u128::from(self.units) * u128::from(life) / u128::from(age);
         let seen = u64::try_from(seen).unwrap_or(u64::MAX);
         self.per_life = if seen > self.per_life {
-            seen
+            self.per_life + (seen - self.per_life).div_ceil(2)
         } else {
             self.per_life - (self.per_life - seen) / 4
         };
