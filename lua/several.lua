@@ -132,6 +132,8 @@ for shape = 1, shapes do
   at_byte = at_byte + 12 + 19 * string.byte(several, at_byte + 11)
 end
 runs, at_byte = unpack('>H', several, at_byte)
+-- Few counters have places of one byte.
+local place_bytes = i < 256 and 1 or 2
 -- Of each charge of a shape: what all that is wanted takes, and what leaves room for one more grant.
 local takes, leaves_room = { 0, 0, 0 }, { 0, 0, 0 }
 for _ = 1, runs do
@@ -143,11 +145,18 @@ for _ = 1, runs do
     local cost, capacity = unpack('>I5I5', several, shape + 19 * each - 7)
     takes[each], leaves_room[each] = cost * want, capacity - cost
   end
-  local places, place = { unpack(string.rep('>H', asks * charges), several, at_byte) }, 0
-  at_byte = at_byte + 2 * asks * charges
+  local next_run, places, place = at_byte + place_bytes * asks * charges, nil, 0
+  if place_bytes == 1 then
+    places = { string.byte(several, at_byte, next_run - 1) }
+  else
+    places = { unpack(string.rep('>H', asks * charges), several, at_byte) }
+  end
+  at_byte = next_run
+  local too_late = now > not_after and 1
+  local tried = too_late and 0 or charges
   for _ = 1, asks do
-    local short = now > not_after and 1
-    for each = 1, short and 0 or charges do
+    local short = too_late
+    for each = 1, tried do
       local i = places[place + each]
       local used = live_of[i] + takes[each]
       if used > leaves_room[each] then
@@ -174,7 +183,7 @@ for _ = 1, runs do
           granted = live < capacity and floor((capacity - live) / cost) or 0
         end
       end
-      if now > not_after then
+      if too_late then
         replies[answered] = -1
       elseif not usual then
         left_over, closed_of = left_over or {}, closed_of or {}

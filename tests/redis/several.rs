@@ -102,6 +102,35 @@ async fn c5_asks_that_travel_together_take_exactly_what_all_limits_allow() {
     }
 }
 
+/// More counters than a byte counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c5_asks_of_hundreds_of_counters_charge_each_its_own() {
+    const ASKS: u64 = 6;
+    const CHARGES: u64 = 150;
+    let server = Server::start(Version::V7).await;
+    let builder = RedisStore::builder().max_batch(1_000).max_in_flight(1);
+    let store = builder.connect(&server.url()).await.expect("it serves");
+    for granted in [1, 1, 0] {
+        let mut asks = JoinSet::new();
+        for number in 0..ASKS {
+            let store = store.clone();
+            asks.spawn(async move {
+                let policy = name("p");
+                let keys: Vec<Key> = (0..CHARGES).map(|at| Key::from(number * CHARGES + at)).collect();
+                let charges: Vec<_> = keys
+                    .iter()
+                    .map(|key| (key, &policy, Quota::new(2, YEAR), 1))
+                    .collect();
+                ask(&store, &charges).await
+            });
+        }
+        assert_eq!(asks.join_all().await, [granted; ASKS as usize]);
+    }
+    assert_eq!(keys(&server).await.len() as u64, ASKS * CHARGES);
+    let stats = store.stats();
+    assert!(stats.calls < stats.asks, "some travelled together: {stats:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c13_poison_amid_asks_of_several_charges_harms_no_other() {
     let server = Server::start(Version::V7).await;

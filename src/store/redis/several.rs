@@ -167,6 +167,8 @@ impl<'a> Several<'a> {
             }
         }
         push(&mut text, 2, self.runs.len() as u64);
+        // Few counters have places of one byte.
+        let place_bytes = if keys < 257 { 1 } else { 2 };
         let mut charged = self.charged.iter();
         for run in &self.runs {
             push(&mut text, 1, run.shape.into());
@@ -174,7 +176,7 @@ impl<'a> Several<'a> {
             let charges = self.shapes[usize::from(run.shape) - 1].order.counters().count();
             for place in charged.by_ref().take(usize::from(run.asks) * charges) {
                 let place = before[usize::from(place.kind)] + place.index;
-                push(&mut text, 2, place.into());
+                push(&mut text, place_bytes, place.into());
             }
         }
         command.arg(&text[..]);

@@ -203,7 +203,11 @@ impl Scenario {
             requests: Vec::new(),
             ends: Vec::new(),
         };
-        this.draw_requests(rng, limit);
+        if rng.percent(60) {
+            this.draw_rush(rng);
+        } else {
+            this.draw_requests(rng, limit);
+        }
         let ends = if is_calm { 0 } else { rng.pick(&[0, 1, 2, 4]) };
         for _ in 0..ends {
             let end = if rng.percent(60) {
@@ -250,6 +254,66 @@ impl Scenario {
                 at += rng.micros(gap / 2, gap * 3 / 2);
             }
         }
+    }
+
+    /// One instance becomes hot and then slow, so that it spends late what it took early; then all want more than there is for as
+    /// long as what it spent counts.
+    fn draw_rush(&mut self, rng: &mut Rng) {
+        let window = rng.scaled(20_000, 400_000);
+        let limit = rng.scaled(64, 400);
+        let life = rng.scaled((window / 10).max(1_000), window);
+        let percent = rng.pick(&[20, 50, 100]);
+        let lease = Lease::new()
+            .max_percent(percent)
+            .lifetime(Duration::from_micros(life));
+        for plan in &mut self.policies {
+            *plan = PolicyPlan::draw(rng, Duration::from_micros(window), limit);
+            plan.lease = Some(lease);
+        }
+        self.length = Duration::from_micros(window * 7 / 2);
+        self.keys = 1;
+        let unit = (limit / 40).max(1);
+        let first = rng.within(0, window);
+        let hot = rng.within(9, 16);
+        let slow = rng.within(6, 16);
+        let gap = life / 80;
+        let mut at = first;
+        for request in 0..hot + slow {
+            let cost = if request < hot { 1 } else { rng.within(1, 4) };
+            self.push(rng, at, 1, cost);
+            at += if request < hot {
+                rng.within(gap / 2, gap * 3 / 2)
+            } else {
+                rng.within(life / 16, life / 5)
+            };
+        }
+        let (mut at, end) = (first + rng.within(gap * hot, life), first + life + window * 2);
+        let gap = (end - at) / rng.within(60, 130);
+        while at < end {
+            let instance = rng.within(1, self.instances);
+            let cost = match rng.within(0, 2) {
+                0 => unit * 2,
+                1 => unit,
+                _ => 1,
+            };
+            self.push(rng, at, instance, cost);
+            at += rng.within(0, gap * 2);
+        }
+    }
+
+    fn push(&mut self, rng: &mut Rng, at: u64, instance: u64, cost: u64) {
+        let kind = match rng.within(0, 39) {
+            0 => Kind::Reserve(Duration::from_micros(
+                rng.scaled(1, self.length.as_micros() as u64),
+            )),
+            1 => Kind::Peek,
+            _ => Kind::Check,
+        };
+        self.requests.push((
+            Duration::from_micros(at),
+            instance,
+            Request { key: 1, cost, kind },
+        ));
     }
 
     /// Whether all that is sent arrives in time, and nobody dies.
