@@ -33,10 +33,10 @@ const DENIED: u32 = 100_000;
 const HOT: usize = 2_000_000;
 const INCR: usize = 100_000;
 const ZIPF_KEYS: usize = 100_000;
-const ZIPF: usize = 300_000;
+const ZIPF: usize = 600_000;
 const COLD: usize = 60_000;
 /// Nothing is denied, and a hot key is far from it.
-const FAR: Quota = Quota::per_minute(1 << 32).slots(64);
+const FAR: Quota = Quota::per_hour(1 << 32).slots(64);
 
 /// With `part`, of the ratio alone whose name begins so.
 pub(crate) fn run(rounds: usize, program: &str, part: &str) -> Result<Report, String> {
