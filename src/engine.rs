@@ -23,8 +23,8 @@ use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
-    Ask, Charge, Correction, CorrectionKind, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
-    StoreError, StoreErrorKind, StoreFuture,
+    Ask, Charge, Correction, CorrectionKind, KnownOutcome, LocalAnswers, MemoryStore, Mode, Outcome, Stamp,
+    Store, StoreError, StoreErrorKind, StoreFuture,
 };
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -132,16 +132,15 @@ impl Engine {
 
     /// Charges all or none. How each charge's policy is answered without the store is said in the same order.
     pub(crate) fn decide(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>]) -> Decided {
-        if let (Some(memory), [charge]) = (&self.memory, charges)
-            && let Some(outcome) = memory.acquire_known(charge)
-        {
-            let decision = Decision::of_known(charge, &outcome, Source::Store);
-            if !outcome.granted {
-                log_denial(charges, &decision);
+        if let ([charge], [handling]) = (charges, handlings) {
+            if let Some((outcome, source)) = self.answer_one(charge, handling) {
+                if !outcome.granted && tracing::enabled!(tracing::Level::DEBUG) {
+                    log_denial(charges, &Decision::of_known(charge, &outcome, source));
+                }
+                // Made where it is returned: decisions are large, and most are made here.
+                return Decided::Now(Decision::of_known(charge, &outcome, source));
             }
-            return Decided::Now(decision);
-        }
-        if let Some(front) = &self.front
+        } else if let Some(front) = &self.front
             && let Some(decision) = front.answer(charges, handlings, self.deadline)
         {
             if !decision.is_allowed() {
@@ -150,6 +149,16 @@ impl Engine {
             return Decided::Now(decision);
         }
         self.run(charges, handlings, Act::Charge)
+    }
+
+    /// The answer to nearly all asks, if it needs no waiting.
+    #[inline]
+    fn answer_one(&self, charge: &Charge<'_>, handling: &Handling<'_>) -> Option<(KnownOutcome, Source)> {
+        match (&self.memory, &self.front) {
+            (Some(memory), _) => Some((memory.acquire_known(charge)?, Source::Store)),
+            (None, Some(front)) => front.answer_one(charge, handling, self.deadline),
+            (None, None) => None,
+        }
     }
 
     /// What [`decide`](Self::decide) would answer, charging nothing.
@@ -374,6 +383,22 @@ impl Engine {
 impl Front {
     /// What needs no asking: whether units have been taken ahead, else whether there cannot be any.
     #[inline]
+    fn answer_one(
+        &self,
+        charge: &Charge<'_>,
+        handling: &Handling<'_>,
+        deadline: Duration,
+    ) -> Option<(KnownOutcome, Source)> {
+        let now = Instant::now();
+        if let Some(paid) = self.leases.pay(charge, handling, (now, deadline)) {
+            return Some((paid, Source::Lease));
+        }
+        let denied = self.local.denied(charge, now)?;
+        self.local.count_denied();
+        Some((denied, Source::DenyCache))
+    }
+
+    /// The same for several charges.
     fn answer(
         &self,
         charges: &[Charge<'_>],
@@ -381,14 +406,6 @@ impl Front {
         deadline: Duration,
     ) -> Option<Decision> {
         let now = Instant::now();
-        if let ([charge], [handling]) = (charges, handlings) {
-            if let Some(paid) = self.leases.pay(charge, handling, (now, deadline)) {
-                return Some(Decision::of_known(charge, &paid, Source::Lease));
-            }
-            let denied = self.local.denied(charge, now)?;
-            self.local.count_denied();
-            return Some(Decision::of_known(charge, &denied, Source::DenyCache));
-        }
         if let Some(paid) = self.leases.pay_all(charges, handlings, (now, deadline)) {
             return Some(Decision::new(charges, &paid, Source::Lease));
         }
