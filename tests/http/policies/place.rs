@@ -1,7 +1,7 @@
 //! Where a test counts.
 
 use redis::AsyncCommands;
-use tollgate::store::AnyStore;
+use tollgate::store::{AnyStore, RedisStoreBuilder};
 use tollgate::{MemoryStore, RedisStore};
 
 use super::LONG;
@@ -50,6 +50,14 @@ impl Place {
         }
     }
 
+    /// The same, asked about each request, so that every answer tells what all policies have left.
+    pub(super) async fn fresh_without_deny_cache(&self, name: &str) -> AnyStore {
+        match &self.server {
+            Some(server) => open(server, builder(name).deny_cache_size(0)).await,
+            None => self.fresh(name).await,
+        }
+    }
+
     /// How many keys there are.
     pub(super) async fn keys(&self) -> usize {
         match &self.store {
@@ -73,7 +81,14 @@ impl Place {
 }
 
 async fn connect(server: &Redis, prefix: &str) -> AnyStore {
-    let store = RedisStore::builder().deadline(LONG).prefix(prefix);
-    let store = store.connect(&server.url()).await;
+    open(server, builder(prefix)).await
+}
+
+fn builder(prefix: &str) -> RedisStoreBuilder {
+    RedisStore::builder().deadline(LONG).prefix(prefix)
+}
+
+async fn open(server: &Redis, builder: RedisStoreBuilder) -> AnyStore {
+    let store = builder.connect(&server.url()).await;
     AnyStore::Redis(store.expect("a fit server"))
 }
