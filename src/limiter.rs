@@ -429,7 +429,8 @@ impl Limiter {
         Ok(self.engine.in_time(blocked).await?)
     }
 
-    /// Waits until what is settled in the background has been made in the store, for at most ten deadlines of the store: a
+    /// Gives back what [leases](crate::Policy::lease) hold, and takes nothing ahead any more; then waits until what is settled in the
+    /// background has been made in the store, for at most ten deadlines of the store: a
     /// second, if not said. To be called when a service ends, after its last request. Returns how many corrections were
     /// lost, or may not have been made. Each loss is told once, to who asks first: by a layer, its
     /// [limiter](crate::RateLimitLayer::limiter), or a clone of either.
