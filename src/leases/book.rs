@@ -3,6 +3,8 @@
 mod demand;
 mod entry;
 mod filter;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,6 +12,7 @@ mod faults;
 mod harness;
 mod keys;
 mod late;
+mod local;
 mod logs;
 mod lost;
 mod lua;

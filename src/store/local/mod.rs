@@ -3,6 +3,8 @@
 mod deny;
 mod marks;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use super::*;
+use crate::key::Key;
+use crate::policy::PolicyName;
+use crate::quota::Quota;
+use crate::store::{Retry, Stamp};
+
+const DECIDED: u64 = 1_800_000_000_000_000;
+
+/// A book with a lot of one counter, which was asked for at the time that is returned, and decided at once.
+fn filled(charge: &Charge<'_>, lease: &Lease) -> (Book, Nanos) {
+    let book = Book::new();
+    let mut now = 1_000_000;
+    let state = ChargeState::new(1, 1_000_000, Retry::Now, Duration::ZERO);
+    loop {
+        let debit = book.debit(&wanted(charge, lease, now));
+        book.observe((7, charge), &state, false);
+        if let Some(refill) = debit.refill {
+            let held = Stamp::from_micros(DECIDED + refill.life / 1_000);
+            let outcome = Outcome::new(refill.want, Stamp::from_micros(DECIDED), [state]).stamp(held);
+            assert!(
+                book.fill(&refill, Some(&outcome), (now, now, Age::default()))
+                    .is_none()
+            );
+            return (book, now);
+        }
+        now += 10_000;
+    }
+}
+
+fn wanted<'a>(charge: &'a Charge<'a>, lease: &'a Lease, now: Nanos) -> Wanted<'a> {
+    Wanted {
+        hash: 7,
+        charge,
+        lease,
+        now,
+        voided: 0,
+    }
+}
+
+#[test]
+fn c1_units_are_spent_while_the_store_holds_them_by_its_own_clock() {
+    let (key, policy) = (Key::from("a"), PolicyName::new("test").expect("a name"));
+    let charge = Charge::new(&key, &policy, Quota::per_minute(1_000_000).slots(64));
+    for life in [1, 20, 1_000].map(Duration::from_millis) {
+        let lease = Lease::new().lifetime(life);
+        let (book, sent) = filled(&charge, &lease);
+        let life = nanos(life);
+        let mut last = 0;
+        for part in 9_970..10_020 {
+            let passed = life * part / 10_000;
+            if book.debit(&wanted(&charge, &lease, sent + passed)).paid.is_some() {
+                last = passed;
+            }
+        }
+        assert!(last >= life / 1_000 * 998, "{last} of {life}: too little");
+        // A clock that is 500 parts in a million fast.
+        let by_store = last + last / 2_000;
+        assert!(by_store <= life, "{by_store} of {life}: not held any more");
+    }
+}
+
+#[test]
+fn what_is_void_is_neither_spent_nor_given_back() {
+    let (key, policy) = (Key::from("a"), PolicyName::new("test").expect("a name"));
+    let charge = Charge::new(&key, &policy, Quota::per_minute(1_000_000).slots(64));
+    let lease = Lease::new();
+    let (book, sent) = filled(&charge, &lease);
+    assert!(book.debit(&wanted(&charge, &lease, sent + 1)).paid.is_some());
+    let reset = Wanted {
+        voided: sent + 1,
+        ..wanted(&charge, &lease, sent + 2)
+    };
+    assert!(book.debit(&reset).paid.is_none());
+    assert!(book.sweep((sent + 2, sent + 2), |_| sent + 1, true).is_empty());
+    let (book, sent) = filled(&charge, &lease);
+    let returned = book.sweep((sent + 2, sent + 2), |_| 0, true);
+    assert_eq!(returned.len(), 1, "{returned:?}");
+    assert!(
+        book.sweep((sent + 3, sent + 3), |_| 0, true).is_empty(),
+        "not twice"
+    );
+}
