@@ -266,8 +266,10 @@ impl Scenario {
         let lease = Lease::new()
             .max_percent(percent)
             .lifetime(Duration::from_micros(life));
+        // Or nothing leaves a window before the end, and all that was taken must be accounted for.
+        let stretch = if rng.percent(30) { 6 } else { 1 };
         for plan in &mut self.policies {
-            *plan = PolicyPlan::draw(rng, Duration::from_micros(window), limit);
+            *plan = PolicyPlan::draw(rng, Duration::from_micros(window * stretch), limit * stretch);
             plan.lease = Some(lease);
         }
         self.length = Duration::from_micros(window * 7 / 2);
