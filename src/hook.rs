@@ -56,7 +56,7 @@ impl<'a> DecisionEvent<'a> {
         self.rejection
     }
 
-    /// What was asked of the store: each policy that counts the request, with its key.
+    /// What the request is counted by: each policy that counts the request, with its key.
     #[must_use]
     pub const fn counted(&self) -> &'a [Counted<'a>] {
         self.counted

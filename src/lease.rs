@@ -40,7 +40,7 @@ impl Lease {
         }
     }
 
-    /// How much of the limit an instance holds unspent for a key, at most, in percent: 10.
+    /// How much of the limit a layer or limiter holds unspent for a key, at most, in percent: 10.
     ///
     /// # Panics
     ///

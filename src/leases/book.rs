@@ -63,6 +63,8 @@ pub(super) struct Debit {
     pub(super) refill: Option<Refill>,
     /// Whether the key has just become hot.
     pub(super) is_new: bool,
+    /// Whether it is worth taking anything ahead.
+    pub(super) is_hot: bool,
 }
 
 impl Book {
@@ -98,28 +100,31 @@ impl Book {
                     paid: None,
                     refill: None,
                     is_new: life.is_some(),
+                    is_hot: life.is_some(),
                 }
             }
         }
     }
 
-    /// Puts back what was paid with this stamp. False if that lot is gone.
-    pub(super) fn credit(&self, hash: u64, charge: &Charge<'_>, paid: &KnownOutcome) -> bool {
+    /// Puts back what was paid with this stamp. If that lot is gone, it stays charged.
+    pub(super) fn credit(&self, hash: u64, charge: &Charge<'_>, paid: &KnownOutcome) {
         let mut shard = self.shard(hash);
         let entry = shard.entries.find_mut(hash, |entry| entry.is_of(hash, charge));
-        entry.is_some_and(|entry| entry.credit(paid.stamp, charge.cost))
+        if let Some(entry) = entry {
+            entry.credit(paid.stamp, charge.cost);
+        }
     }
 
     /// Learns what the store says of a counter. What is to be given back, if it denied.
     pub(super) fn observe(
         &self,
         (hash, charge): (u64, &Charge<'_>),
-        state: &ChargeState,
-        is_denied: bool,
+        (state, is_denied): (&ChargeState, bool),
+        voided: Nanos,
     ) -> Vec<Return> {
         let mut shard = self.shard(hash);
         let entry = shard.entries.find_mut(hash, |entry| entry.is_of(hash, charge));
-        entry.map_or_else(Vec::new, |entry| entry.observe(state, is_denied))
+        entry.map_or_else(Vec::new, |entry| entry.observe((state, is_denied), voided))
     }
 
     /// Keeps what a refill brought: nothing, if the store gave no answer. What is to be given back, as it cannot be spent.
@@ -128,6 +133,7 @@ impl Book {
         refill: &Refill,
         outcome: Option<&Outcome>,
         (sent, now, charged): (Nanos, Nanos, Age),
+        voided: Nanos,
     ) -> Option<Return> {
         let mut shard = self.shard(refill.hash);
         let charge = refill.charge.borrow();
@@ -135,6 +141,8 @@ impl Book {
             .entries
             .find_mut(refill.hash, |entry| entry.is_of(refill.hash, &charge));
         let lot = outcome.and_then(|outcome| Lot::of(outcome, (sent, charged), refill.life));
+        // What is void was forgotten by the store: there is nothing to give back.
+        let lot = lot.filter(|_| sent > voided);
         match entry {
             Some(entry) => entry.fill(outcome, lot, now),
             None => lot.map(|lot| Return::of(&refill.charge, &lot)),
@@ -187,7 +195,9 @@ impl Shard {
         let Charge {
             quota, cost, mode, ..
         } = wanted.charge;
-        if *mode != Mode::Enforce || *cost == 0 || !Lease::suits(quota) {
+        // What a lease could not pay makes nothing hot.
+        let payable = 1..=wanted.lease.most(quota);
+        if *mode != Mode::Enforce || !payable.contains(cost) || !Lease::suits(quota) {
             return None;
         }
         let life = nanos(wanted.lease.life(quota));

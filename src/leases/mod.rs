@@ -18,7 +18,6 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::book::{Book, Debit, Refill, Return, Wanted};
-use crate::engine::OwnedCharge;
 use crate::handling::Handling;
 use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
@@ -71,7 +70,11 @@ impl Leases {
         handling: &Handling<'_>,
         (now, deadline): (Instant, Duration),
     ) -> Option<KnownOutcome> {
-        let paid = self.debit(charge, handling, (now, deadline))?.outcome;
+        let (_, Debit { paid, refill, .. }) = self.debit(charge, handling, now)?;
+        if let Some(refill) = refill {
+            self.fly(refill, deadline);
+        }
+        let paid = paid?;
         add(&self.local.counters().leased, 1);
         Some(paid)
     }
@@ -89,16 +92,35 @@ impl Leases {
         if !charges.iter().zip(handlings).all(is_leased) {
             return None;
         }
-        let mut all: SmallVec<[Paid<'_>; 4]> = SmallVec::new();
+        let (mut all, mut is_paid, mut is_hot) = (SmallVec::<[Paid<'_>; 4]>::new(), true, true);
+        let mut refills: SmallVec<[Refill; 2]> = SmallVec::new();
         for (charge, handling) in charges.iter().zip(handlings) {
             if charge.quota.is_unlimited() {
                 continue;
             }
-            let Some(paid) = self.debit(charge, handling, (now, deadline)) else {
-                self.put_back(&all);
-                return None;
-            };
-            all.push(paid);
+            let (hash, debit) = self.debit(charge, handling, now)?;
+            refills.extend(debit.refill);
+            is_hot &= debit.is_hot;
+            match debit.paid {
+                Some(outcome) => all.push(Paid {
+                    hash,
+                    charge,
+                    outcome,
+                }),
+                None => is_paid = false,
+            }
+        }
+        for refill in refills {
+            // As long as one of them is not worth it, what the others take would be put back each time.
+            if is_hot {
+                self.fly(refill, deadline);
+            } else {
+                self.cancel(&refill, now);
+            }
+        }
+        if !is_paid {
+            self.put_back(&all);
+            return None;
         }
         let first = all.first()?.outcome.now;
         add(&self.local.counters().leased, 1);
@@ -115,49 +137,35 @@ impl Leases {
         Some(Outcome::new(1, first, states).stamps(stamps))
     }
 
-    fn debit<'a>(
+    /// What of a charge can be paid, and the hash of its counter; nothing without a lease.
+    #[inline]
+    fn debit(
         self: &Arc<Self>,
-        charge: &'a Charge<'a>,
+        charge: &Charge<'_>,
         handling: &Handling<'_>,
-        (now, deadline): (Instant, Duration),
-    ) -> Option<Paid<'a>> {
+        now: Instant,
+    ) -> Option<(u64, Debit)> {
         let lease = handling.lease?;
         let hash = self.local.hash(charge.key, charge.policy);
-        let Debit { paid, refill, is_new } = self.book.debit(&Wanted {
+        let debit = self.book.debit(&Wanted {
             hash,
             charge,
             lease,
             now: self.local.at(now),
             voided: self.local.voided_at(hash),
         });
-        if is_new && let Ok(runtime) = Handle::try_current() {
+        if debit.is_new
+            && let Ok(runtime) = Handle::try_current()
+        {
             self.sweep_in(&runtime);
         }
-        if let Some(refill) = refill {
-            self.fly(refill, deadline);
-        }
-        paid.map(|outcome| Paid {
-            hash,
-            charge,
-            outcome,
-        })
+        Some((hash, debit))
     }
 
     /// What was paid for a request that is not paid in full.
     fn put_back(&self, all: &[Paid<'_>]) {
         for paid in all {
-            if !self.book.credit(paid.hash, paid.charge, &paid.outcome) {
-                self.give_back(Return {
-                    charge: OwnedCharge::from(&Charge {
-                        cost: 1,
-                        ..*paid.charge
-                    }),
-                    // No more than a lot has.
-                    units: paid.charge.cost as u32,
-                    stamp: paid.outcome.stamp,
-                    charged: Age::default(),
-                });
-            }
+            self.book.credit(paid.hash, paid.charge, &paid.outcome);
         }
     }
 
@@ -166,7 +174,10 @@ impl Leases {
         for (charge, state) in charges.iter().zip(&outcome.states) {
             let hash = self.local.hash(charge.key, charge.policy);
             let is_denied = outcome.granted == 0 && state.retry != Retry::Now;
-            for each in self.book.observe((hash, charge), state, is_denied) {
+            for each in self
+                .book
+                .observe((hash, charge), (state, is_denied), self.local.voided_at(hash))
+            {
                 self.give_back(each);
             }
         }
@@ -175,16 +186,23 @@ impl Leases {
     /// Takes units ahead, in the background.
     #[cold]
     fn fly(self: &Arc<Self>, refill: Refill, deadline: Duration) {
-        let runtime = Handle::try_current().ok();
+        // In one order with who closes: either of the two sees the other.
+        self.flying.fetch_add(1, Ordering::SeqCst);
+        let is_closed = self.is_closed.load(Ordering::SeqCst);
         let flight = Flight {
             leases: Arc::clone(self),
             refill: Some(refill),
         };
-        self.flying.fetch_add(1, Ordering::AcqRel);
-        if let (Some(runtime), false) = (runtime, self.is_closed.load(Ordering::Acquire)) {
+        if let (Ok(runtime), false) = (Handle::try_current(), is_closed) {
             self.sweep_in(&runtime);
             runtime.spawn(flight.fly(deadline));
         }
+    }
+
+    /// Takes nothing now.
+    fn cancel(&self, refill: &Refill, now: Instant) {
+        let now = self.local.at(now);
+        drop(self.book.fill(refill, None, (now, now, Age::default()), 0));
     }
 
     fn give_back(&self, back: Return) {
@@ -238,11 +256,11 @@ impl Leases {
 
     /// Takes nothing ahead any more, and gives back what there is. Waits for what is on its way, for at most so long.
     pub(crate) async fn close(&self, at_most: Duration) {
-        self.is_closed.store(true, Ordering::Release);
+        self.is_closed.store(true, Ordering::SeqCst);
         let landed = async {
             loop {
                 let landed = self.landed.notified();
-                if self.flying.load(Ordering::Acquire) == 0 {
+                if self.flying.load(Ordering::SeqCst) == 0 {
                     return;
                 }
                 landed.await;
@@ -301,24 +319,26 @@ impl Flight {
         add(&self.leases.local.counters().refills, 1);
         // Given up here, what comes late is given back by the store.
         let outcome = timeout(deadline, answer).await.ok().and_then(Result::ok);
-        self.refill = None;
-        let sent = outcome
-            .as_ref()
-            .and_then(|outcome| outcome.sent)
-            .map_or(sent, Instant::from_std);
-        self.land(&refill, outcome.as_ref(), (sent, charged));
+        if let Some(outcome) = outcome {
+            self.refill = None;
+            let sent = outcome.sent.map_or(sent, Instant::from_std);
+            self.land(&refill, &outcome, (sent, charged));
+        }
     }
 
-    fn land(&self, refill: &Refill, outcome: Option<&Outcome>, (sent, charged): (Instant, Age)) {
+    fn land(&self, refill: &Refill, outcome: &Outcome, (sent, charged): (Instant, Age)) {
         let leases = &self.leases;
         let (sent, now): (Nanos, Nanos) = (leases.local.at(sent), leases.local.at(Instant::now()));
-        let taken = outcome.map_or(0, |outcome| outcome.granted);
-        add(&leases.local.counters().units_taken, taken.into());
-        if let Some(back) = leases.book.fill(refill, outcome, (sent, now, charged)) {
+        add(&leases.local.counters().units_taken, outcome.granted.into());
+        let voided = leases.local.voided_at(refill.hash);
+        if let Some(back) = leases
+            .book
+            .fill(refill, Some(outcome), (sent, now, charged), voided)
+        {
             leases.give_back(back);
         }
         // Whoever closes sweeps after the last landing, or sees this one closed.
-        if leases.is_closed.load(Ordering::Acquire) {
+        if leases.is_closed.load(Ordering::SeqCst) {
             leases.sweep(Duration::ZERO, true);
         }
     }
@@ -327,9 +347,9 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if let Some(refill) = self.refill.take() {
-            self.land(&refill, None, (Instant::now(), Age::default()));
+            self.leases.cancel(&refill, Instant::now());
         }
-        self.leases.flying.fetch_sub(1, Ordering::AcqRel);
+        self.leases.flying.fetch_sub(1, Ordering::SeqCst);
         self.leases.landed.notify_waiters();
     }
 }

@@ -1,8 +1,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::engine::OwnedCharge;
 use crate::store::{Correction, LocalAnswers, MemoryStore, StoreFuture};
-use crate::{Clock, Lease, Limiter, Quota, Source};
+use crate::{Clock, Lease, Limiter, Penalty, Policy, Quota, Source, key};
 
 /// A store behind a network, in tokio's time.
 #[derive(Clone)]
@@ -129,4 +130,109 @@ async fn a_hot_key_is_paid_from_a_lease() {
         "{stats:?}"
     );
     assert_eq!(limiter.peek("a").await.remaining(), Some(100_000 - 2_000));
+}
+
+/// The limiter of one policy.
+fn only(store: &Remote, policy: Policy) -> Limiter {
+    let name = policy.name.as_str().to_owned();
+    let limiter = Limiter::new(store.clone(), Quota::unlimited()).policy(policy);
+    limiter.only(&name).expect("it is there")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_is_remembered_until_it_ends_whatever_was_asked_for_meanwhile() {
+    for cost in [10, 11] {
+        let store = Remote::new();
+        let policy = Policy::new("p", Quota::per_minute(10), key::Global).penalty(Penalty::manual());
+        let limiter = only(&store, policy);
+        for _ in 0..5 {
+            assert!(limiter.check("a").await.is_allowed());
+        }
+        limiter.block("a", Duration::from_millis(50)).await.unwrap();
+        sleep(Duration::from_millis(1)).await;
+        let denied = limiter.check_cost("a", cost).await;
+        assert_eq!((denied.is_denied(), denied.is_never()), (true, cost > 10));
+        let one = limiter.check("a").await;
+        assert_eq!(one.source(), Source::DenyCache);
+        assert!(
+            one.retry_after()
+                .is_some_and(|wait| wait <= Duration::from_millis(50)),
+            "{one:?}"
+        );
+        sleep(Duration::from_millis(60)).await;
+        assert!(limiter.check("a").await.is_allowed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn denials_that_a_penalty_counts_reach_the_store() {
+    let store = Remote::new();
+    let block = Penalty::after(50, Duration::from_secs(10)).block_for(Duration::from_secs(3_600));
+    let limiter = Limiter::new(store.clone(), Quota::per_second(5))
+        .name("second")
+        .policy(Policy::new("minute", Quota::per_minute(5), key::Global).penalty(block));
+    let mut requests = 0;
+    while !limiter
+        .check("a")
+        .await
+        .policies()
+        .iter()
+        .any(|policy| policy.is_blocked())
+    {
+        requests += 1;
+        assert!(requests < 100, "not blocked");
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(limiter.check("a").await.source(), Source::DenyCache);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_reset_has_made_void_is_not_given_back() {
+    let store = Remote::new();
+    let quota = Quota::per_minute(10_000).slots(64);
+    let one = Limiter::new(store.clone(), quota).lease(Lease::new());
+    let other = Limiter::new(store.clone(), quota);
+    let mut source = Source::Store;
+    for _ in 0..200 {
+        source = one.check("a").await.source();
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(source, Source::Lease);
+    other.reset("a").await.unwrap();
+    // As many as fit, by another instance.
+    let remote = Limiter::new(store.inner.clone(), quota);
+    assert!(remote.check_cost("a", 10_000).await.is_allowed());
+    assert!(one.check("a").await.is_denied());
+    sleep(Duration::from_millis(5)).await;
+    assert_eq!(remote.peek("a").await.remaining(), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_taken_ahead_for_requests_that_cannot_be_paid() {
+    let store = Remote::new();
+    let limiter = Limiter::new(store.clone(), Quota::per_minute(10_000).slots(64)).lease(Lease::new());
+    for _ in 0..200 {
+        assert!(limiter.check_cost("a", 20_000).await.is_denied());
+        sleep(Duration::from_millis(1)).await;
+    }
+    for _ in 0..3 {
+        assert!(limiter.check("a").await.is_allowed());
+    }
+    assert_eq!(store.local.stats().refills, 0);
+    // Nor as long as another policy of the same requests is cold.
+    let both = Limiter::new(store.clone(), Quota::per_minute(100_000).slots(64))
+        .name("all")
+        .lease(Lease::new());
+    let both = both.policy(Policy::new("user", Quota::per_minute(100), key::Global).lease(Lease::new()));
+    let all = crate::Key::from("all");
+    for request in 0..500 {
+        let user = crate::Key::from(request);
+        assert!(
+            both.check_keys(1, |policy| if policy == "all" { &all } else { &user })
+                .await
+                .is_allowed()
+        );
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(store.local.stats().refills, 0);
 }

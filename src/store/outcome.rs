@@ -96,6 +96,8 @@ pub struct ChargeState {
     pub reset_after: Duration,
     /// Whether a penalty's block stops the charge. Then nothing remains, and `retry` is when both block and quota let it.
     pub blocked: bool,
+    /// How long the block lasts at least, in microseconds; 0 if that is not known.
+    pub(super) block: u64,
     /// Whether anything is known of the counter. If not, no number here means anything: the ask was denied for another
     /// charge's sake, and nobody asked for this one.
     pub known: bool,
@@ -117,6 +119,7 @@ impl ChargeState {
             retry,
             reset_after,
             blocked: false,
+            block: 0,
             known: true,
         }
     }
@@ -132,6 +135,7 @@ impl ChargeState {
     pub(super) fn blocked_until(mut self, until: u64, now: u64) -> Self {
         self.remaining = 0;
         self.retry = self.retry.max(Retry::After(Duration::from_micros(until - now)));
+        self.block = until - now;
         self.blocked(true)
     }
 

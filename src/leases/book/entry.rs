@@ -147,10 +147,13 @@ impl Entry {
                 paid: None,
                 refill: None,
                 is_new: false,
+                is_hot: true,
             };
         }
         self.asked = now;
-        self.demand.add(charge.cost, now, self.life);
+        if charge.cost <= self.most {
+            self.demand.add(charge.cost, now, self.life);
+        }
         let may_pay =
             |lot: &&mut Lot| u64::from(lot.units) >= charge.cost && lot.ends > now && lot.sent > voided;
         let stamp = self.lots.iter_mut().find(may_pay).map(|lot| {
@@ -162,6 +165,7 @@ impl Entry {
             refill: self.due_refill(charge.cost, now),
             paid: stamp.map(|stamp| self.paid(charge.cost, stamp, now)),
             is_new: false,
+            is_hot: true,
         }
     }
 
@@ -183,13 +187,11 @@ impl Entry {
         }
     }
 
-    pub(super) fn credit(&mut self, stamp: Stamp, cost: u64) -> bool {
-        let lot = self.lots.iter_mut().find(|lot| lot.stamp == stamp);
-        lot.is_some_and(|lot| {
+    pub(super) fn credit(&mut self, stamp: Stamp, cost: u64) {
+        if let Some(lot) = self.lots.iter_mut().find(|lot| lot.stamp == stamp) {
             // They were taken of it.
             lot.units += cost as u32;
-            true
-        })
+        }
     }
 
     /// Units that are neither spent nor given back.
@@ -228,7 +230,7 @@ impl Entry {
         })
     }
 
-    pub(super) fn observe(&mut self, state: &ChargeState, is_denied: bool) -> Vec<Return> {
+    pub(super) fn observe(&mut self, (state, is_denied): (&ChargeState, bool), voided: Nanos) -> Vec<Return> {
         if state.known {
             self.said.remaining = state.remaining;
         }
@@ -236,7 +238,10 @@ impl Entry {
             return Vec::new();
         }
         // Others may have use for what is too little for this one.
-        let lots = self.lots.drain(..).filter(|lot| lot.units > 0);
+        let lots = self
+            .lots
+            .drain(..)
+            .filter(|lot| lot.units > 0 && lot.sent > voided);
         lots.map(|lot| Return::of(&self.charge, &lot)).collect()
     }
 
@@ -269,7 +274,7 @@ impl Entry {
         all: bool,
         returns: &mut Vec<Return>,
     ) {
-        let is_idle = all || now.saturating_sub(self.asked) >= self.life / 2;
+        let is_idle = all || now.saturating_sub(self.asked) >= self.life / 4 * 3;
         let charge = &self.charge;
         self.lots.retain(|lot| {
             let is_over = lot.units == 0 || lot.sent <= voided;

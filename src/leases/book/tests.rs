@@ -15,12 +15,12 @@ fn filled(charge: &Charge<'_>, lease: &Lease) -> (Book, Nanos) {
     let state = ChargeState::new(1, 1_000_000, Retry::Now, Duration::ZERO);
     loop {
         let debit = book.debit(&wanted(charge, lease, now));
-        book.observe((7, charge), &state, false);
+        book.observe((7, charge), (&state, false), 0);
         if let Some(refill) = debit.refill {
             let held = Stamp::from_micros(DECIDED + refill.life / 1_000);
             let outcome = Outcome::new(refill.want, Stamp::from_micros(DECIDED), [state]).stamp(held);
             assert!(
-                book.fill(&refill, Some(&outcome), (now, now, Age::default()))
+                book.fill(&refill, Some(&outcome), (now, now, Age::default()), 0)
                     .is_none()
             );
             return (book, now);

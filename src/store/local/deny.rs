@@ -42,11 +42,13 @@ struct Denial {
     received: Nanos,
     /// Until when it is served.
     until: Nanos,
-    /// When the charge fits, as it is told; `None` if never.
+    /// When the charge fits, as it is told to who wants as much or more; `None` if never.
     fits_at: Option<Nanos>,
-    full_at: Nanos,
     /// The smallest cost that was denied: larger ones are, too.
     cost: u64,
+    /// When the block ends, as it is told to who wants less: a block stops all.
+    block_ends: Nanos,
+    full_at: Nanos,
     remaining: u64,
     is_blocked: bool,
     /// The store's time of the denial.
@@ -81,7 +83,9 @@ impl DenyCache {
         last_freed: Nanos,
     ) -> Option<KnownOutcome> {
         let denial = self.denials.get(&Wanted { hash, charge })?;
-        let is_served = now < denial.until && denial.sent > last_freed && charge.cost >= denial.cost;
+        let is_served = now < denial.until
+            && denial.sent > last_freed
+            && (denial.is_blocked || charge.cost >= denial.cost);
         is_served.then(|| denial.answer(charge, now))
     }
 
@@ -102,16 +106,19 @@ impl DenyCache {
             Retry::After(wait) => Some(super::nanos(wait)),
             Retry::Never => None,
         };
+        // What comes after a block may have to be counted for the next one.
+        let block = state.block.saturating_mul(1_000);
+        let lasts = if state.blocked { Some(block) } else { wait };
         // A store whose clock is fast releases sooner by ours: this much they may differ.
-        let served = wait.map_or(self.age, |wait| self.age.min(wait - wait.div_ceil(1_000)));
+        let served = lasts.map_or(self.age, |lasts| self.age.min(lasts - lasts.div_ceil(1_000)));
         let denial = Denial {
             sent,
             received,
             until: sent.saturating_add(served),
             fits_at: wait.map(|wait| received.saturating_add(wait)),
+            cost: charge.cost,
+            block_ends: received.saturating_add(block),
             full_at: received.saturating_add(super::nanos(state.reset_after)),
-            // A block stops even what costs nothing.
-            cost: if state.blocked { 0 } else { charge.cost },
             remaining: state.remaining,
             is_blocked: state.blocked,
             now: store_now,
@@ -121,7 +128,10 @@ impl DenyCache {
         }
         let wanted = Wanted { hash, charge };
         let is_better_known = self.denials.peek(&wanted).is_some_and(|known| {
-            known.sent > last_freed && known.cost <= denial.cost && known.until >= denial.until
+            known.sent > last_freed
+                && known.is_blocked == denial.is_blocked
+                && known.cost <= denial.cost
+                && known.until >= denial.until
         });
         if !is_better_known {
             self.denials.insert(wanted.counter(), denial);
@@ -133,7 +143,12 @@ impl Denial {
     fn answer(&self, charge: &Charge<'_>, now: Nanos) -> KnownOutcome {
         let micros = |nanos: Nanos| Duration::from_micros(nanos.div_ceil(1_000));
         let is_never = charge.quota.limit().is_some_and(|limit| charge.cost > limit);
-        let retry = match self.fits_at {
+        let fits_at = if charge.cost >= self.cost {
+            self.fits_at
+        } else {
+            Some(self.block_ends)
+        };
+        let retry = match fits_at {
             Some(at) if !is_never => {
                 Retry::After(micros(at.saturating_sub(now)).max(Duration::from_micros(1)))
             }

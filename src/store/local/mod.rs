@@ -139,19 +139,21 @@ impl LocalAnswers {
         deny.find(charge, hash, self.at(now), self.shared.freed.last(hash))
     }
 
-    /// The denial of an ask over several charges, if any of them is known not to fit. Of the others nothing is told.
+    /// The denial of an ask over several charges, if any of them is known not to fit. Of the others nothing is told. None if
+    /// the store has to count the denial for a penalty.
     pub(crate) fn denied_of(&self, charges: &[Charge<'_>], now: Instant) -> Option<Outcome> {
         let (mut is_denied, mut at) = (false, Stamp::default());
-        let states: SmallVec<[ChargeState; 1]> = charges
-            .iter()
-            .map(|charge| match self.denied(charge, now) {
+        let mut states: SmallVec<[ChargeState; 1]> = SmallVec::new();
+        for charge in charges {
+            match self.denied(charge, now) {
                 Some(denied) => {
                     (is_denied, at) = (true, denied.now);
-                    denied.state
+                    states.push(denied.state);
                 }
-                None => ChargeState::UNKNOWN,
-            })
-            .collect();
+                None if charge.penalty.is_some() && charge.mode == Mode::Enforce => return None,
+                None => states.push(ChargeState::UNKNOWN),
+            }
+        }
         is_denied.then(|| {
             self.count_denied();
             Outcome::new(0, at, states)
@@ -243,7 +245,7 @@ pub struct LocalAnswersBuilder {
 }
 
 impl LocalAnswersBuilder {
-    /// How many denials are remembered at once, each about 300 bytes: 65 536. None, if 0.
+    /// How many denials are remembered at once, each about 450 bytes: 65 536. None, if 0.
     pub const fn deny_cache_size(mut self, denials: usize) -> Self {
         self.deny_size = denials;
         self
