@@ -390,10 +390,13 @@ impl Front {
         deadline: Duration,
     ) -> Option<(KnownOutcome, Source)> {
         let now = Instant::now();
-        if let Some(paid) = self.leases.pay(charge, handling, (now, deadline)) {
+        let hash = self.local.hash(charge.key, charge.policy);
+        if let Some(lease) = handling.lease
+            && let Some(paid) = self.leases.pay((hash, charge), lease, (now, deadline))
+        {
             return Some((paid, Source::Lease));
         }
-        let denied = self.local.denied(charge, now)?;
+        let denied = self.local.denied((hash, charge), now)?;
         self.local.count_denied();
         Some((denied, Source::DenyCache))
     }

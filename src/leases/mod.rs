@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::book::{Book, Debit, Refill, Return, Wanted};
 use crate::handling::Handling;
+use crate::lease::Lease;
 use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
     Ask, Charge, ChargeState, CorrectionKind, KnownOutcome, LocalAnswers, Nanos, Outcome, Retry, Stamp,
@@ -66,11 +67,11 @@ impl Leases {
     #[inline]
     pub(crate) fn pay(
         self: &Arc<Self>,
-        charge: &Charge<'_>,
-        handling: &Handling<'_>,
+        counter: (u64, &Charge<'_>),
+        lease: &Lease,
         (now, deadline): (Instant, Duration),
     ) -> Option<KnownOutcome> {
-        let (_, Debit { paid, refill, .. }) = self.debit(charge, handling, now)?;
+        let Debit { paid, refill, .. } = self.debit(counter, lease, now);
         if let Some(refill) = refill {
             self.fly(refill, deadline);
         }
@@ -98,7 +99,8 @@ impl Leases {
             if charge.quota.is_unlimited() {
                 continue;
             }
-            let (hash, debit) = self.debit(charge, handling, now)?;
+            let hash = self.local.hash(charge.key, charge.policy);
+            let debit = self.debit((hash, charge), handling.lease?, now);
             refills.extend(debit.refill);
             is_hot &= debit.is_hot;
             match debit.paid {
@@ -137,16 +139,9 @@ impl Leases {
         Some(Outcome::new(1, first, states).stamps(stamps))
     }
 
-    /// What of a charge can be paid, and the hash of its counter; nothing without a lease.
+    /// What of a charge can be paid.
     #[inline]
-    fn debit(
-        self: &Arc<Self>,
-        charge: &Charge<'_>,
-        handling: &Handling<'_>,
-        now: Instant,
-    ) -> Option<(u64, Debit)> {
-        let lease = handling.lease?;
-        let hash = self.local.hash(charge.key, charge.policy);
+    fn debit(self: &Arc<Self>, (hash, charge): (u64, &Charge<'_>), lease: &Lease, now: Instant) -> Debit {
         let debit = self.book.debit(&Wanted {
             hash,
             charge,
@@ -159,7 +154,7 @@ impl Leases {
         {
             self.sweep_in(&runtime);
         }
-        Some((hash, debit))
+        debit
     }
 
     /// What was paid for a request that is not paid in full.

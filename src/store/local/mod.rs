@@ -128,14 +128,13 @@ impl LocalAnswers {
         self.shared.voided.last(hash)
     }
 
-    /// What is known to deny one of several charges, in the order of the charges. `None` if nothing is.
+    /// What is known to deny a charge, whose counter has this hash.
     #[inline]
-    pub(crate) fn denied(&self, charge: &Charge<'_>, now: Instant) -> Option<KnownOutcome> {
+    pub(crate) fn denied(&self, (hash, charge): (u64, &Charge<'_>), now: Instant) -> Option<KnownOutcome> {
         let deny = self.shared.deny.as_ref()?;
         if charge.mode != Mode::Enforce {
             return None;
         }
-        let hash = self.hash(charge.key, charge.policy);
         deny.find(charge, hash, self.at(now), self.shared.freed.last(hash))
     }
 
@@ -145,7 +144,8 @@ impl LocalAnswers {
         let (mut is_denied, mut at) = (false, Stamp::default());
         let mut states: SmallVec<[ChargeState; 1]> = SmallVec::new();
         for charge in charges {
-            match self.denied(charge, now) {
+            let hash = self.hash(charge.key, charge.policy);
+            match self.denied((hash, charge), now) {
                 Some(denied) => {
                     (is_denied, at) = (true, denied.now);
                     states.push(denied.state);

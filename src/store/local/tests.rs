@@ -20,7 +20,9 @@ async fn is_denied_after(passed: Duration) -> bool {
     advance(Duration::from_nanos(1)).await;
     local.learn(&charges, &denied, Instant::now());
     advance(passed).await;
-    local.denied(&charges[0], Instant::now()).is_some()
+    local
+        .denied((local.hash(&key, &policy), &charges[0]), Instant::now())
+        .is_some()
 }
 
 #[tokio::test(start_paused = true)]
