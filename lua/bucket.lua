@@ -60,7 +60,7 @@ make[BUCKET] = function()
   function bucket.charge(s, terms, stamp, units)
     local at, debt, unit = bucket.level(s, terms)
     if stamp > now or debt == 0 then
-      at = math.max(at, stamp)
+      at = math.max(at, stamp - quotient(debt, terms.rate) * terms.tick)
     end
     s.at, s.tick = at, terms.tick
     s.debt = math.min(debt + math.min(units, terms.capacity) * unit, terms.capacity * unit)

@@ -9,6 +9,10 @@ use super::{Counting, Terms, ticks};
 /// burst reads the same debt: what was used stays used. (The tick's length can change with the quota; the
 /// debt is then rounded up to the strict side.)
 ///
+/// What is held may be used until its stamp, so it is owed in full until then. The older debt is paid off before, as
+/// late as it can be: the time moves ahead to where refilling must begin to be done with it at the stamp. Refilling
+/// so goes on while held charges follow each other.
+///
 /// Only a charge writes what has been paid off since, so that a denial under one quota cannot change an
 /// answer under the next.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,7 +112,8 @@ impl Counting for Bucket {
         let owed = units.min(terms.capacity) * level.unit(terms);
         *self = Self {
             at: if stamp > now || level.debt == 0 {
-                level.at.max(stamp)
+                let older = (level.debt / terms.rate) << level.shift;
+                level.at.max(stamp.saturating_sub(older))
             } else {
                 level.at
             },
@@ -135,5 +140,59 @@ impl Counting for Bucket {
         let elapsed = now.saturating_sub(self.at) >> self.shift;
         let left = self.debt - elapsed.min(self.debt / terms.rate) * terms.rate;
         self.debt -= owed.saturating_sub(paid).min(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::quota::{Quota, Rate};
+
+    const HOLD: u64 = 600_000;
+    const BURST: u64 = 2_000;
+
+    fn terms() -> Terms {
+        let quota = Quota::token_bucket(Rate::new(1_000, Duration::from_secs(1)), BURST);
+        Terms::of(&quota, b"k").expect("limited")
+    }
+
+    /// As much as is refilled, by charges that are held longer than they are apart.
+    #[test]
+    fn c10_refilling_goes_on_while_charges_are_held() {
+        let (terms, mut bucket, start) = (terms(), Bucket::default(), 1_000_000_000);
+        for charge in 0..134 {
+            let now = start + charge * 450_000;
+            assert!(bucket.free(&terms, now) >= 450, "charge {charge}");
+            bucket.charge(&terms, now, now + HOLD, 450);
+        }
+    }
+
+    /// Each is used as late as may be, and then all that is left: no more at once than the burst.
+    #[test]
+    fn c1_what_is_held_is_owed_until_its_stamp() {
+        for (apart, older) in [
+            (1, 0),
+            (50_000, 300),
+            (150_000, 900),
+            (450_000, 1_900),
+            (599_999, 2_000),
+        ] {
+            let (terms, mut bucket, mut now) = (terms(), Bucket::default(), 1_000_000_000);
+            bucket.charge(&terms, now, now, older);
+            let mut stamps = Vec::new();
+            for _ in 0..100 {
+                let units = bucket.free(&terms, now).min(450);
+                if units > 0 {
+                    bucket.charge(&terms, now, now + HOLD, units);
+                    stamps.push((now + HOLD, units));
+                }
+                now += apart;
+                let unused = stamps.iter().filter(|(stamp, _)| *stamp >= now);
+                let unused: u64 = unused.map(|(_, units)| units).sum();
+                assert!(bucket.free(&terms, now) + unused <= BURST, "{apart} µs apart");
+            }
+        }
     }
 }

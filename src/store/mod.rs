@@ -18,7 +18,8 @@
 //! * **Fixed window**: windows begin at multiples of W plus the [offset](crate::Quota::window_offset); phased per key, at the
 //!   first eight bytes of the key's BLAKE3 hash, big-endian, modulo W.
 //! * **Token bucket**: a unit owes ⌈W / 2ᵏ⌉ ticks and every 2ᵏ µs pays off as many as the rate has units per window, with k
-//!   as above for the larger of rate and burst. What is owed never exceeds the burst.
+//!   as above for the larger of rate and burst. What is owed never exceeds the burst. What is held is owed in full until its
+//!   stamp; what was owed before is paid off by then, as late as whole ticks allow.
 //! * A charge is stamped with `now`, or as far ahead as it is [held](Ask::hold), but not before the latest stamp of any of its
 //!   counters (of windows that are counted whole, not before their beginning), which matters after a step back.
 //! * Stamps ahead of the clock by more than the slack, the smaller of W and one second, are another clock's: they become

@@ -245,7 +245,9 @@ impl Counter {
             Rule::Bucket => {
                 let mut bucket = self.bucket.at(terms, now);
                 if stamp > now || bucket.debt == 0 {
-                    bucket.at = bucket.at.max(stamp);
+                    // What was owed before is paid off by then at the latest.
+                    let older = (bucket.debt / terms.rate) << bucket.tick;
+                    bucket.at = bucket.at.max(stamp - older);
                 }
                 let owed = units.min(terms.limit) * bucket.unit(terms);
                 bucket.debt = exact(bucket.debt + owed).min(terms.limit * bucket.unit(terms));
