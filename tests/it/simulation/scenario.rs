@@ -151,7 +151,7 @@ impl PolicyPlan {
             3 => quota.fixed_window(),
             4 => quota.fixed_window_per_key(),
             _ => {
-                let burst = rng.scaled((limit / 4).max(1), limit * 2);
+                let burst = rng.scaled((limit / 4).max(1), limit);
                 Quota::token_bucket(Rate::new(limit, window), burst)
             }
         };
