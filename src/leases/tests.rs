@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::engine::OwnedCharge;
 use crate::store::{Correction, LocalAnswers, MemoryStore, StoreFuture};
-use crate::{Clock, Lease, Limiter, Penalty, Policy, Quota, Source, key};
+use crate::{Clock, Lease, Limiter, Penalty, Policy, PolicyDecision, Quota, Source, key};
 
 /// A store behind a network, in tokio's time.
 #[derive(Clone)]
@@ -177,7 +177,7 @@ async fn denials_that_a_penalty_counts_reach_the_store() {
         .await
         .policies()
         .iter()
-        .any(|policy| policy.is_blocked())
+        .any(PolicyDecision::is_blocked)
     {
         requests += 1;
         assert!(requests < 100, "not blocked");
