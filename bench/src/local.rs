@@ -3,12 +3,9 @@
 //! Each round measures every operation once, those of a ratio one after the other and in turn; figures are medians over the
 //! rounds, ratios medians of each round's ratio. Client and server share the machine.
 
-use std::future::Future;
 use std::num::NonZeroU32;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use governor::RateLimiter;
@@ -16,6 +13,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Runtime;
 use tollgate::{Key, Lease, Limiter, MemoryStore, Quota, RedisStore, Source};
 
+use crate::harness::{now, runtime};
 use crate::report::{Bar, Report, median};
 use crate::server::{Console, Server, connect};
 
@@ -41,11 +39,7 @@ const FAR: Quota = Quota::per_hour(1 << 32).slots(64);
 /// With `part`, of the ratio alone whose name begins so.
 pub(crate) fn run(rounds: usize, program: &str, part: &str) -> Result<Report, String> {
     let server = Server::start(program)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("threads can be started");
+    let runtime = runtime();
     let mut report = Report {
         command: "local",
         bars: &BARS,
@@ -418,12 +412,4 @@ fn nanos_each(times: u32, mut operation: impl FnMut()) -> f64 {
         operation();
     }
     start.elapsed().as_nanos() as f64 / f64::from(times)
-}
-
-/// Polls a future that is ready at once.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("nothing here waits"),
-    }
 }

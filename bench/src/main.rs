@@ -4,6 +4,7 @@
 //! Absolute times drift from run to run and machine to machine; only the ratios of one run say something.
 
 mod callgrind;
+mod harness;
 mod local;
 mod micro;
 mod redis;

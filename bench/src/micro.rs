@@ -5,14 +5,13 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::future::{Future, Ready, ready};
+use std::future::{Ready, ready};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -26,6 +25,7 @@ use tower_governor::governor::GovernorConfigBuilder;
 use tower_governor::key_extractor::PeerIpKeyExtractor;
 
 use crate::callgrind;
+use crate::harness::now;
 use crate::report::{Report, median};
 
 const KEYS: usize = 10_000;
@@ -209,14 +209,6 @@ fn nanos_each(operation: &mut Operation, times: u32) -> f64 {
     let start = Instant::now();
     operation(times);
     start.elapsed().as_nanos() as f64 / f64::from(times)
-}
-
-/// Polls a future that is ready at once.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("in process nothing waits"),
-    }
 }
 
 /// The innermost service: builds an empty response.

@@ -11,10 +11,9 @@ mod policies;
 
 use std::process::ExitCode;
 
-use tokio::runtime::Runtime;
-
 use self::contestant::{Contestant, KEYS, Name, WINDOW};
 use self::load::{Load, Outcome, latencies};
+use crate::harness::runtime;
 use crate::report::{Bar, Report, median};
 use crate::server::{Console, Server};
 
@@ -133,15 +132,6 @@ pub(crate) fn load(args: impl Iterator<Item = String>) -> ExitCode {
         Some(outcome) if outcome.degraded == 0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
-}
-
-/// The same for all.
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("threads can be started")
 }
 
 async fn measure(server: &Server, rounds: usize, report: &mut Report) {
