@@ -22,6 +22,12 @@ async fn scripts(server: &Server) -> u64 {
 }
 
 /// Takes all, and is denied once by the server.
+/// A store that forgets no denial in time.
+async fn remembering(server: &Server) -> RedisStore {
+    let builder = RedisStore::builder().deny_cache_age(YEAR);
+    builder.connect(&server.url()).await.expect("a fit server")
+}
+
 async fn exhaust(limiter: &Limiter, key: &str) {
     while limiter.check(key).await.is_allowed() {}
 }
@@ -34,11 +40,7 @@ async fn is_denied_here(limiter: &Limiter, key: &str) -> bool {
 #[tokio::test]
 async fn the_server_is_not_asked_for_what_cannot_fit() {
     let server = Server::start(Version::V7).await;
-    let store = RedisStore::builder()
-        .deny_cache_age(YEAR)
-        .connect(&server.url())
-        .await
-        .expect("a fit server");
+    let store = remembering(&server).await;
     let limiter = strict(&store, DAY);
     exhaust(&limiter, "a").await;
     let (calls, asked) = (scripts(&server).await, store.stats().calls);
@@ -59,11 +61,7 @@ async fn the_server_is_not_asked_for_what_cannot_fit() {
 #[tokio::test]
 async fn what_changes_here_is_seen_at_once() {
     let server = Server::start(Version::V7).await;
-    let store = RedisStore::builder()
-        .deny_cache_age(YEAR)
-        .connect(&server.url())
-        .await
-        .expect("a fit server");
+    let store = remembering(&server).await;
     let limiter = strict(&store, DAY);
     let handle = limiter.reserve("a", 1).await.expect("it fits");
     exhaust(&limiter, "a").await;
