@@ -11,7 +11,7 @@ use crate::decision::{Decision, Source};
 use crate::engine::{Engine, OwnedCharge};
 use crate::policy::{PolicyName, RealCost};
 use crate::settler::{Age, OwnedCorrection};
-use crate::store::{Charge, CorrectionKind, Stamp, StoreError};
+use crate::store::{Charge, Stamp, StoreError};
 use crate::tally::Tally;
 
 /// What a request was charged, to be settled when its real cost is known. Handlers find it in the request's extensions, and
@@ -163,14 +163,8 @@ impl ChargeHandle {
                 self.settle_claimed(index, 0);
             } else {
                 claimed.push(item);
-                corrections.push(OwnedCorrection {
-                    charge: item.charge.clone(),
-                    kind: CorrectionKind::GiveBack {
-                        times: 1,
-                        stamp: item.stamp,
-                    },
-                    charged: self.inner.age,
-                });
+                let charge = item.charge.clone();
+                corrections.push(OwnedCorrection::give_back(charge, 1, item.stamp, self.inner.age));
             }
         }
         corrections.retain(|correction| !self.inner.engine.settler.is_void(correction));

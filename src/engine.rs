@@ -23,8 +23,8 @@ use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
-    Ask, Charge, Correction, CorrectionKind, KnownOutcome, LocalAnswers, MemoryStore, Mode, Outcome, Stamp,
-    Store, StoreError, StoreErrorKind, StoreFuture,
+    Ask, Charge, Correction, KnownOutcome, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
+    StoreError, StoreErrorKind, StoreFuture,
 };
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -168,28 +168,12 @@ impl Engine {
 
     /// Gives back units that were charged as of `stamp`, off the critical path.
     pub(crate) fn give_back(&self, charge: OwnedCharge, stamp: Stamp, charged: Age, is_local: bool) {
-        let kind = CorrectionKind::GiveBack { times: 1, stamp };
-        self.correct(
-            OwnedCorrection {
-                charge,
-                kind,
-                charged,
-            },
-            is_local,
-        );
+        self.correct(OwnedCorrection::give_back(charge, 1, stamp, charged), is_local);
     }
 
     /// Charges units whether they fit or not, off the critical path.
     pub(crate) fn charge_more(&self, charge: OwnedCharge, is_local: bool) {
-        let (kind, charged) = (CorrectionKind::Charge, Age::default());
-        self.correct(
-            OwnedCorrection {
-                charge,
-                kind,
-                charged,
-            },
-            is_local,
-        );
+        self.correct(OwnedCorrection::charge(charge), is_local);
     }
 
     /// Makes corrections, and waits until the store has made them.
@@ -389,6 +373,9 @@ impl Front {
         handling: &Handling<'_>,
         deadline: Duration,
     ) -> Option<(KnownOutcome, Source)> {
+        if handling.lease.is_none() && !self.local.remembers_denials() {
+            return None;
+        }
         let now = Instant::now();
         let hash = self.local.hash(charge.key, charge.policy);
         if let Some(lease) = handling.lease

@@ -22,8 +22,7 @@ use crate::handling::Handling;
 use crate::lease::Lease;
 use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
-    Ask, Charge, ChargeState, CorrectionKind, KnownOutcome, LocalAnswers, Nanos, Outcome, Retry, Stamp,
-    Store, add, nanos,
+    Ask, Charge, ChargeState, KnownOutcome, LocalAnswers, Nanos, Outcome, Retry, Stamp, Store, add, nanos,
 };
 
 const LONGEST_SLEEP: Duration = Duration::from_millis(125);
@@ -202,14 +201,12 @@ impl Leases {
 
     fn give_back(&self, back: Return) {
         add(&self.local.counters().units_returned, back.units.into());
-        self.settler.push(OwnedCorrection {
-            charge: back.charge,
-            kind: CorrectionKind::GiveBack {
-                times: back.units,
-                stamp: back.stamp,
-            },
-            charged: back.charged,
-        });
+        self.settler.push(OwnedCorrection::give_back(
+            back.charge,
+            back.units,
+            back.stamp,
+            back.charged,
+        ));
     }
 
     /// Gives back what nobody spends, as long as there is anything.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::resets::Age;
 use crate::engine::OwnedCharge;
-use crate::store::{Ask, Correction, CorrectionKind, MemoryStore, Store};
+use crate::store::{Ask, Correction, CorrectionKind, MemoryStore, Stamp, Store};
 
 /// A correction of one charge that outlives its request.
 #[derive(Clone, Debug)]
@@ -26,6 +26,24 @@ pub(super) struct Pushed {
 }
 
 impl OwnedCorrection {
+    /// Takes back `times` grants of a charge as of `stamp`, which was made at an age.
+    pub(crate) const fn give_back(charge: OwnedCharge, times: u32, stamp: Stamp, charged: Age) -> Self {
+        Self {
+            charge,
+            kind: CorrectionKind::GiveBack { times, stamp },
+            charged,
+        }
+    }
+
+    /// Charges whether it fits or not.
+    pub(crate) fn charge(charge: OwnedCharge) -> Self {
+        Self {
+            charge,
+            kind: CorrectionKind::Charge,
+            charged: Age::default(),
+        }
+    }
+
     /// Makes it in a store that needs no waiting.
     pub(crate) fn make_in(&self, store: &MemoryStore) {
         let charge = [self.charge.borrow()];

@@ -128,6 +128,12 @@ impl LocalAnswers {
         self.shared.voided.last(hash)
     }
 
+    /// Whether the deny cache is on.
+    #[inline]
+    pub(crate) fn remembers_denials(&self) -> bool {
+        self.shared.deny.is_some()
+    }
+
     /// What is known to deny a charge, whose counter has this hash.
     #[inline]
     pub(crate) fn denied(&self, (hash, charge): (u64, &Charge<'_>), now: Instant) -> Option<KnownOutcome> {
