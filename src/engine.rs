@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -133,12 +134,8 @@ impl Engine {
     /// Charges all or none. How each charge's policy is answered without the store is said in the same order.
     pub(crate) fn decide(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>]) -> Decided {
         if let ([charge], [handling]) = (charges, handlings) {
-            if let Some((outcome, source)) = self.answer_one(charge, handling) {
-                if !outcome.granted && tracing::enabled!(tracing::Level::DEBUG) {
-                    log_denial(charges, &Decision::of_known(charge, &outcome, source));
-                }
-                // Made where it is returned: decisions are large, and most are made here.
-                return Decided::Now(Decision::of_known(charge, &outcome, source));
+            if let Some(decision) = self.decide_one(charge, handling) {
+                return Decided::Now(decision);
             }
         } else if let Some(front) = &self.front
             && let Some(decision) = front.answer(charges, handlings, self.deadline)
@@ -148,6 +145,24 @@ impl Engine {
             }
             return Decided::Now(decision);
         }
+        self.ask(charges, handlings)
+    }
+
+    /// The decision on one charge, if it needs no asking: nearly all, and made where they are returned, as decisions are large.
+    #[inline]
+    pub(crate) fn decide_one(&self, charge: &Charge<'_>, handling: &Handling<'_>) -> Option<Decision> {
+        let (outcome, source) = self.answer_one(charge, handling)?;
+        if !outcome.granted && tracing::enabled!(tracing::Level::DEBUG) {
+            log_denial(
+                slice::from_ref(charge),
+                &Decision::of_known(charge, &outcome, source),
+            );
+        }
+        Some(Decision::of_known(charge, &outcome, source))
+    }
+
+    /// Charges all or none, as the store decides.
+    pub(crate) fn ask(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>]) -> Decided {
         self.run(charges, handlings, Act::Charge)
     }
 
@@ -235,7 +250,7 @@ impl Engine {
             .into_ready()
         {
             Ok(answer) => Decided::Now(self.conclude(charges, &failures, (act, learns), answer)),
-            Err(answer) => Decided::Later(Deciding {
+            Err(answer) => Decided::Later(Box::new(Deciding {
                 answer,
                 engine: Arc::clone(self),
                 until: (!self.store.keeps_deadlines())
@@ -245,7 +260,7 @@ impl Engine {
                 failures,
                 act,
                 learns,
-            }),
+            })),
         }
     }
 
@@ -486,14 +501,11 @@ impl OwnedCharge {
     }
 }
 
-/// A decision, if it needs no waiting.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "a box would cost each request to a remote store an allocation"
-)]
+/// A decision, if it needs no waiting. What waits is boxed: it is large, and futures that might have to hold it are moved by every
+/// request, also by those that are decided at once.
 pub(crate) enum Decided {
     Now(Decision),
-    Later(Deciding),
+    Later(Box<Deciding>),
 }
 
 /// A decision that waits for the store's answer, and no longer than the deadline, whatever the store does.

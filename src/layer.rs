@@ -433,7 +433,7 @@ pub(crate) struct Concluded {
 
 /// A decision that waits for the store.
 pub(crate) struct Waiting {
-    deciding: Deciding,
+    deciding: Box<Deciding>,
     exemptions: Exemptions,
     age: Age,
     started: Option<Instant>,

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::admin_error::{AdminError, AdminErrorKind};
 use crate::charge::ChargeHandle;
 use crate::decision::{Decision, Exemptions};
-use crate::engine::{Decided, Engine};
+use crate::engine::{Decided, Deciding, Engine};
 use crate::exemption::Exemption;
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
@@ -23,6 +23,19 @@ use crate::rejection::RejectionKind;
 use crate::store::{Ask, Charge, Store};
 
 type Charges<'a> = SmallVec<[Charge<'a>; 1]>;
+
+/// A decision, if it needs no waiting.
+enum Begun {
+    Now(Decision),
+    Later(Later),
+}
+
+/// A decision that waits for the store.
+struct Later {
+    deciding: Box<Deciding>,
+    exemptions: Exemptions,
+    started: Option<Instant>,
+}
 
 /// Limits anything that has a key: jobs, messages, calls to somebody else's API.
 ///
@@ -206,18 +219,20 @@ impl Limiter {
     }
 
     /// Charges one unit to `key` if it fits.
-    pub async fn check(&self, key: impl Into<Key>) -> Decision {
-        self.check_cost(key, 1).await
+    pub fn check(&self, key: impl Into<Key>) -> impl Future<Output = Decision> {
+        self.check_cost(key, 1)
     }
 
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
         let key = key.into();
-        match self.decide_alone(cost, |_| &key) {
-            Some(Decided::Now(decision)) => decision,
-            Some(Decided::Later(deciding)) => deciding.await,
-            None => self.decide(cost, |_| &key).await.0,
+        if let Some(decision) = self.decide_at_once(cost, |_| &key) {
+            return decision;
+        }
+        match self.decide_otherwise(cost, |_| &key) {
+            Begun::Now(decision) => decision,
+            Begun::Later(later) => self.finish(later).await.0,
         }
     }
 
@@ -239,10 +254,12 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn check_keys<'k>(&'k self, cost: u64, key_of: impl Fn(&str) -> &'k Key) -> Decision {
-        match self.decide_alone(cost, &key_of) {
-            Some(Decided::Now(decision)) => decision,
-            Some(Decided::Later(deciding)) => deciding.await,
-            None => self.decide(cost, key_of).await.0,
+        if let Some(decision) = self.decide_at_once(cost, &key_of) {
+            return decision;
+        }
+        match self.decide_otherwise(cost, key_of) {
+            Begun::Now(decision) => decision,
+            Begun::Later(later) => self.finish(later).await.0,
         }
     }
 
@@ -267,48 +284,102 @@ impl Limiter {
         key_of: impl Fn(&str) -> &'k Key,
     ) -> Result<ChargeHandle, Decision> {
         let age = self.engine.settler.resets.age();
-        let (decision, charges) = self.decide(cost, key_of).await;
-        if !decision.is_allowed() {
-            return Err(decision);
+        let handle = |charges: &[Charge<'_>], decision: &Decision| {
+            let engine = Arc::clone(&self.engine);
+            let allowed = decision.is_allowed();
+            allowed.then(|| ChargeHandle::new(engine, charges, decision, age, |_| None))
+        };
+        let (begun, charges) = self.decide(cost, key_of);
+        match begun {
+            Begun::Now(decision) => handle(&charges, &decision).ok_or(decision),
+            Begun::Later(later) => {
+                drop(charges);
+                let (decision, deciding) = self.finish(later).await;
+                handle(&deciding.charges(), &decision).ok_or(decision)
+            }
         }
-        Ok(ChargeHandle::new(
-            Arc::clone(&self.engine),
-            &charges,
-            &decision,
-            age,
-            |_| None,
-        ))
     }
 
-    /// What one policy decides, where no other counts and no hook is to be told: nearly always, and without what others need.
+    /// What one policy takes, where no other counts and no hook is to be told: nearly always, and without what others need.
     #[inline]
-    fn decide_alone<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Option<Decided> {
+    fn charge_alone<'a>(
+        &'a self,
+        cost: u64,
+        key_of: impl Fn(&str) -> &'a Key,
+    ) -> Option<(Charge<'a>, Handling<'a>)> {
         let ([policy], None) = (&*self.policies, &self.hook.called) else {
             return None;
         };
         let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
-        let handling = policy.handling();
-        Some(
-            self.engine
-                .decide(slice::from_ref(&charge), slice::from_ref(&handling)),
-        )
+        Some((charge, policy.handling()))
     }
 
-    /// The decision, and what was asked.
-    async fn decide<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> (Decision, Charges<'a>) {
+    #[inline]
+    fn decide_at_once<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Option<Decision> {
+        let (charge, handling) = self.charge_alone(cost, key_of)?;
+        self.engine.decide_one(&charge, &handling)
+    }
+
+    /// What could not be decided at once.
+    fn decide_otherwise<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Begun {
+        let Some((charge, handling)) = self.charge_alone(cost, &key_of) else {
+            return self.decide(cost, key_of).0;
+        };
+        let decided = self
+            .engine
+            .ask(slice::from_ref(&charge), slice::from_ref(&handling));
+        self.begun(&[], decided, Exemptions::new(), None)
+    }
+
+    /// The decision, if it is there, and what is asked.
+    fn decide<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> (Begun, Charges<'a>) {
         let started = self.hook.called.is_some().then(Instant::now);
         let (charges, handlings, exemptions) = self.charges(cost, key_of);
-        let mut decision = match self.engine.decide(&charges, &handlings) {
-            Decided::Now(decision) => decision,
-            Decided::Later(deciding) => deciding.await,
-        };
+        let decided = self.engine.decide(&charges, &handlings);
+        (self.begun(&charges, decided, exemptions, started), charges)
+    }
+
+    fn begun(
+        &self,
+        charges: &[Charge<'_>],
+        decided: Decided,
+        exemptions: Exemptions,
+        started: Option<Instant>,
+    ) -> Begun {
+        match decided {
+            Decided::Now(decision) => Begun::Now(self.conclude(charges, decision, exemptions, started)),
+            Decided::Later(deciding) => Begun::Later(Later {
+                deciding,
+                exemptions,
+                started,
+            }),
+        }
+    }
+
+    /// The decision of a store that had to be waited for, and what it was asked.
+    async fn finish(&self, mut later: Later) -> (Decision, Box<Deciding>) {
+        let decision = (&mut later.deciding).await;
+        let charges = later.deciding.charges();
+        let decision = self.conclude(&charges, decision, later.exemptions, later.started);
+        drop(charges);
+        (decision, later.deciding)
+    }
+
+    /// Adds to a decision what the store knows nothing of, and tells the hook.
+    fn conclude(
+        &self,
+        charges: &[Charge<'_>],
+        mut decision: Decision,
+        exemptions: Exemptions,
+        started: Option<Instant>,
+    ) -> Decision {
         decision.set_exemptions(exemptions);
         if let Some(started) = started {
             let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(&decision));
             self.hook
-                .tell(&decision, rejection, &charges, None, started.elapsed());
+                .tell(&decision, rejection, charges, None, started.elapsed());
         }
-        (decision, charges)
+        decision
     }
 
     fn charges<'a>(

@@ -146,7 +146,6 @@ impl Decision {
     /// The same for the ordinary request, which has one enforced charge.
     #[inline]
     pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome, source: Source) -> Self {
-        let policy = PolicyDecision::new(charge, &outcome.state, outcome.stamp, outcome.granted);
         Self {
             verdict: if outcome.granted {
                 Verdict::Allowed
@@ -156,7 +155,7 @@ impl Decision {
             source,
             lead: Some(0),
             now: outcome.now,
-            policies: SmallVec::from_buf([policy]),
+            policies: SmallVec::from_buf([PolicyDecision::of_known(charge, outcome)]),
             exemptions: None,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::micros_up;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Charge, ChargeState, Mode, Retry, Stamp};
+use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Retry, Stamp, Wait};
 
 /// What one policy says to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub struct PolicyDecision {
     cost: u64,
     mode: Mode,
     remaining: u64,
-    /// In microseconds, like the other time: decisions are moved a lot, and these are half of a [`Duration`].
-    retry: u64,
+    retry: Wait,
+    /// In microseconds.
     reset_after: u64,
     stamp: Stamp,
     charged: bool,
@@ -25,9 +25,6 @@ pub struct PolicyDecision {
     blocked: bool,
     known: bool,
 }
-
-const NOW: u64 = 0;
-const NEVER: u64 = u64::MAX;
 
 impl PolicyDecision {
     #[inline]
@@ -38,11 +35,7 @@ impl PolicyDecision {
             cost: charge.cost,
             mode: charge.mode,
             remaining: state.remaining,
-            retry: match state.retry {
-                Retry::Now => NOW,
-                Retry::After(wait) => micros_up(wait).clamp(NOW + 1, NEVER - 1),
-                Retry::Never => NEVER,
-            },
+            retry: state.retry.into(),
             reset_after: micros_up(state.reset_after),
             stamp,
             charged: state.charged > 0,
@@ -52,6 +45,25 @@ impl PolicyDecision {
             },
             blocked: state.blocked,
             known: state.known,
+        }
+    }
+
+    /// The same for the ordinary request.
+    #[inline]
+    pub(super) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
+        Self {
+            name: charge.policy.clone(),
+            quota: charge.quota,
+            cost: charge.cost,
+            mode: Mode::Enforce,
+            remaining: outcome.remaining,
+            retry: outcome.retry,
+            reset_after: outcome.reset_after,
+            stamp: outcome.stamp,
+            charged: outcome.granted,
+            violated: !outcome.granted && outcome.retry != Wait::NOW,
+            blocked: outcome.blocked,
+            known: true,
         }
     }
 
@@ -101,11 +113,7 @@ impl PolicyDecision {
     /// When the same cost fits again, in whole microseconds.
     #[must_use]
     pub const fn retry(&self) -> Retry {
-        match self.retry {
-            NOW => Retry::Now,
-            NEVER => Retry::Never,
-            wait => Retry::After(Duration::from_micros(wait)),
-        }
+        self.retry.retry()
     }
 
     /// The time until the policy has forgotten all that was charged, in whole microseconds.

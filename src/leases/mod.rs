@@ -132,7 +132,7 @@ impl Leases {
                 true => None,
                 false => paid.next().map(|paid| &paid.outcome),
             };
-            states.push(outcome.map_or(ChargeState::UNKNOWN, |outcome| outcome.state));
+            states.push(outcome.map_or(ChargeState::UNKNOWN, KnownOutcome::state));
             stamps.push(outcome.map_or(first, |outcome| outcome.stamp));
         }
         Some(Outcome::new(1, first, states).stamps(stamps))

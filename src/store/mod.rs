@@ -40,6 +40,7 @@ mod correction;
 mod error;
 mod future;
 mod join;
+mod known;
 mod local;
 mod memory;
 mod outcome;
@@ -58,9 +59,9 @@ pub use self::correction::{Correction, CorrectionKind};
 pub(crate) use self::error::Late;
 pub use self::error::{StoreError, StoreErrorKind};
 pub use self::future::StoreFuture;
+pub(crate) use self::known::{KnownOutcome, Wait};
 pub use self::local::{Change, Changing, LocalAnswers, LocalAnswersBuilder, LocalStats};
 pub(crate) use self::local::{Nanos, add, nanos};
-pub(crate) use self::memory::KnownOutcome;
 pub use self::memory::{MemoryStats, MemoryStore, MemoryStoreBuilder};
 pub use self::outcome::{ChargeState, Outcome, Retry, Stamp};
 #[cfg(feature = "redis")]

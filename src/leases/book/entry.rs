@@ -1,14 +1,12 @@
 //! What was taken ahead for one key under one policy.
 
-use std::time::Duration;
-
 use smallvec::SmallVec;
 
 use super::demand::Demand;
 use super::{Debit, Refill, Wanted};
 use crate::engine::OwnedCharge;
 use crate::settler::Age;
-use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Nanos, Outcome, Retry, Stamp, nanos};
+use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Nanos, Outcome, Stamp, Wait, nanos};
 
 /// A refill takes at most this part of what is left to all: near the limit, units are worth more where they are asked for.
 const SHARE_OF_REST: u64 = 8;
@@ -172,18 +170,20 @@ impl Entry {
     fn paid(&self, cost: u64, stamp: Stamp, now: Nanos) -> KnownOutcome {
         // The store has charged all of them: nobody else can have them.
         let remaining = self.said.remaining.saturating_add(self.held());
-        let until_full = Duration::from_nanos(self.said.full_at.saturating_sub(now));
-        let retry = if cost <= remaining {
-            Retry::Now
-        } else {
-            Retry::After(until_full)
-        };
+        let until_full = self.said.full_at.saturating_sub(now).div_ceil(1_000);
         let since = now.saturating_sub(self.said.at) / 1_000;
         KnownOutcome {
             granted: true,
+            blocked: false,
             now: Stamp::from_micros(self.said.now.as_micros().saturating_add(since)),
             stamp,
-            state: ChargeState::new(1, remaining, retry, until_full),
+            remaining,
+            retry: if cost <= remaining {
+                Wait::NOW
+            } else {
+                Wait::micros(until_full.max(1))
+            },
+            reset_after: until_full,
         }
     }
 

@@ -1,16 +1,14 @@
 //! Denials that need not be asked for again.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
-use std::time::Duration;
 
 use quick_cache::{Equivalent, UnitWeighter, sync};
 
 use super::{Charge, ChargeState, Nanos, Stamp};
-use crate::clock::micros_up;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{KnownOutcome, Retry};
+use crate::store::{KnownOutcome, Retry, Wait};
 
 /// Denials of charges, each until the earliest time at which the charge can fit.
 ///
@@ -140,8 +138,8 @@ impl DenyCache {
 }
 
 impl Denial {
+    #[inline]
     fn answer(&self, charge: &Charge<'_>, now: Nanos) -> KnownOutcome {
-        let micros = |nanos: Nanos| Duration::from_micros(nanos.div_ceil(1_000));
         let is_never = charge.quota.limit().is_some_and(|limit| charge.cost > limit);
         let fits_at = if charge.cost >= self.cost {
             self.fits_at
@@ -149,19 +147,19 @@ impl Denial {
             Some(self.block_ends)
         };
         let retry = match fits_at {
-            Some(at) if !is_never => {
-                Retry::After(micros(at.saturating_sub(now)).max(Duration::from_micros(1)))
-            }
-            _ => Retry::Never,
+            Some(at) if !is_never => Wait::micros(at.saturating_sub(now).div_ceil(1_000).max(1)),
+            _ => Wait::NEVER,
         };
-        let since = micros(now.saturating_sub(self.received));
-        let at = Stamp::from_micros(self.now.as_micros().saturating_add(micros_up(since)));
-        let until_full = micros(self.full_at.saturating_sub(now));
+        let since = now.saturating_sub(self.received).div_ceil(1_000);
+        let at = Stamp::from_micros(self.now.as_micros().saturating_add(since));
         KnownOutcome {
             granted: false,
+            blocked: self.is_blocked,
             now: at,
             stamp: at,
-            state: ChargeState::new(0, self.remaining, retry, until_full).blocked(self.is_blocked),
+            remaining: self.remaining,
+            retry,
+            reset_after: self.full_at.saturating_sub(now).div_ceil(1_000),
         }
     }
 }

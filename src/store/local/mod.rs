@@ -154,7 +154,7 @@ impl LocalAnswers {
             match self.denied((hash, charge), now) {
                 Some(denied) => {
                     (is_denied, at) = (true, denied.now);
-                    states.push(denied.state);
+                    states.push(denied.state());
                 }
                 None if charge.penalty.is_some() && charge.mode == Mode::Enforce => return None,
                 None => states.push(ChargeState::UNKNOWN),

@@ -4,7 +4,7 @@ use super::Shared;
 use super::decide::fits;
 use super::entry::Identity;
 use crate::algorithm::Terms;
-use crate::store::{Charge, ChargeState, Mode, Stamp};
+use crate::store::{Charge, KnownOutcome, Mode};
 
 /// One grant of an enforced charge without a penalty on a counter that exists: the ordinary request. `None` for any other, to be
 /// decided in general; this is the same with one counter, for speed.
@@ -25,18 +25,5 @@ pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<Know
     let units = if granted == 0 { 0 } else { charge.cost };
     let after = entry.after(&terms, now, (stamp, units), charge.cost, &shared.budget);
     drop(shard);
-    Some(KnownOutcome {
-        granted: granted > 0,
-        now: Stamp::from_micros(now),
-        stamp: Stamp::from_micros(stamp),
-        state: ChargeState::after(&after, now, granted),
-    })
-}
-
-/// The [`Outcome`] of one grant of one charge.
-pub(crate) struct KnownOutcome {
-    pub(crate) granted: bool,
-    pub(crate) now: Stamp,
-    pub(crate) stamp: Stamp,
-    pub(crate) state: ChargeState,
+    Some(KnownOutcome::after(&after, (now, stamp), granted > 0))
 }

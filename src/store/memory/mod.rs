@@ -18,13 +18,15 @@ use foldhash::quality::SeedableRandomState;
 
 use self::budget::Budget;
 use self::decide::Decide;
-pub(crate) use self::known::KnownOutcome;
 use self::known::acquire_known;
 use self::penalties::block;
 use self::shard::Shard;
 use self::sweeper::Sweeper;
 use super::ask::Heeds;
-use super::{Ask, Charge, Correction, Outcome, Stamp, Store, StoreError, StoreErrorKind, StoreFuture, seed};
+use super::{
+    Ask, Charge, Correction, KnownOutcome, Outcome, Stamp, Store, StoreError, StoreErrorKind, StoreFuture,
+    seed,
+};
 use crate::clock::{Clock, micros};
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
