@@ -1,7 +1,6 @@
 //! The engine without HTTP.
 
 use std::fmt;
-use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -226,14 +225,17 @@ impl Limiter {
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
-        let key = key.into();
-        if let Some(decision) = self.decide_at_once(cost, |_| &key) {
-            return decision;
-        }
-        match self.decide_otherwise(cost, |_| &key) {
-            Begun::Now(decision) => decision,
-            Begun::Later(later) => self.finish(later).await.0,
-        }
+        let later = {
+            let key = key.into();
+            if let Some(decision) = self.decide_at_once(cost, |_| &key) {
+                return decision;
+            }
+            match self.decide_otherwise(cost, |_| &key) {
+                Begun::Now(decision) => return decision,
+                Begun::Later(later) => later,
+            }
+        };
+        self.finish(later).await.0
     }
 
     /// Charges `cost` units to the key that `key_of` names for each policy, all or nothing.
@@ -257,10 +259,11 @@ impl Limiter {
         if let Some(decision) = self.decide_at_once(cost, &key_of) {
             return decision;
         }
-        match self.decide_otherwise(cost, key_of) {
-            Begun::Now(decision) => decision,
-            Begun::Later(later) => self.finish(later).await.0,
-        }
+        let later = match self.decide_otherwise(cost, key_of) {
+            Begun::Now(decision) => return decision,
+            Begun::Later(later) => later,
+        };
+        self.finish(later).await.0
     }
 
     /// Charges `cost` units to `key` if all of them fit, to be settled when the real cost is known.
@@ -300,35 +303,34 @@ impl Limiter {
         }
     }
 
-    /// What one policy takes, where no other counts and no hook is to be told: nearly always, and without what others need.
+    /// The policy, if no other counts and no hook is to be told: nearly always, and without what others need.
     #[inline]
-    fn charge_alone<'a>(
-        &'a self,
-        cost: u64,
-        key_of: impl Fn(&str) -> &'a Key,
-    ) -> Option<(Charge<'a>, Handling<'a>)> {
-        let ([policy], None) = (&*self.policies, &self.hook.called) else {
-            return None;
-        };
-        let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
-        Some((charge, policy.handling()))
+    fn alone(&self) -> Option<&Policy> {
+        match (&*self.policies, &self.hook.called) {
+            ([policy], None) => Some(policy),
+            _ => None,
+        }
     }
 
     #[inline]
     fn decide_at_once<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Option<Decision> {
-        let (charge, handling) = self.charge_alone(cost, key_of)?;
-        self.engine.decide_one(&charge, &handling)
+        let policy = self.alone()?;
+        let decide = |charge: &Charge<'_>| self.engine.decide_one(charge, &policy.handling());
+        policy
+            .with_charge(key_of(policy.name.as_str()), cost, decide)
+            .unwrap_or_default()
     }
 
     /// What could not be decided at once.
     fn decide_otherwise<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Begun {
-        let Some((charge, handling)) = self.charge_alone(cost, &key_of) else {
-            return self.decide(cost, key_of).0;
-        };
-        let decided = self
-            .engine
-            .ask(slice::from_ref(&charge), slice::from_ref(&handling));
-        self.begun(&[], decided, Exemptions::new(), None)
+        let asked = self.alone().and_then(|policy| {
+            let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
+            Some(self.engine.ask(&[charge], &[policy.handling()]))
+        });
+        match asked {
+            Some(decided) => self.begun(&[], decided, Exemptions::new(), None),
+            None => self.decide(cost, key_of).0,
+        }
     }
 
     /// The decision, if it is there, and what is asked.

@@ -112,14 +112,16 @@ impl Live {
         self.mode.store(mode as u8, Ordering::Relaxed);
     }
 
-    #[inline]
-    fn with_quotas<T>(&self, with: impl FnOnce(&Quotas) -> T) -> T {
-        if self.is_changed.load(Ordering::Acquire)
-            && let Some(quotas) = &*self.changed.load()
-        {
-            return with(quotas);
-        }
-        with(&self.initial)
+    #[inline(always)]
+    pub(super) fn with_quotas<T>(&self, with: impl FnOnce(&Quotas) -> T) -> T {
+        let changed = self.is_changed.load(Ordering::Acquire);
+        let changed = changed.then(|| self.changed.load());
+        with(
+            changed
+                .as_ref()
+                .and_then(|quotas| quotas.as_deref())
+                .unwrap_or(&self.initial),
+        )
     }
 
     #[inline]
@@ -128,9 +130,8 @@ impl Live {
     }
 
     /// The quota, if it is the same for all requests.
-    #[inline]
     pub(super) fn fixed_quota(&self) -> Option<Quota> {
-        self.with_quotas(Quotas::fixed)
+        self.with_quotas(|quotas| quotas.fixed().copied())
     }
 
     pub(super) fn quotas(&self) -> Quotas {

@@ -353,24 +353,41 @@ impl Policy {
     /// # Errors
     ///
     /// Why nothing is.
-    #[inline]
     pub(crate) fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Result<Charge<'a>, ExemptReason> {
-        let mode = self.live.mode(self.mode).for_store().ok_or(ExemptReason::Off)?;
-        let counter = self.counter(key).ok_or(ExemptReason::UnknownQuota)?;
-        if counter.quota.is_unlimited() && counter.penalty.is_none() {
-            return Err(ExemptReason::Unlimited);
-        }
-        Ok(counter.cost(cost).mode(mode))
+        self.with_charge(key, cost, |charge| *charge)
+    }
+
+    /// What `with` makes of what is charged to a key that is no request's. For the path of nearly all checks: charges that are
+    /// handed on in a [`Result`] are written and read again in other pieces, for which processors have to wait.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing is charged.
+    #[inline(always)]
+    pub(crate) fn with_charge<'a, T>(
+        &'a self,
+        key: &'a Key,
+        cost: u64,
+        with: impl FnOnce(&Charge<'a>) -> T,
+    ) -> Result<T, ExemptReason> {
+        let Some(mode) = self.live.mode(self.mode).for_store() else {
+            return Err(ExemptReason::Off);
+        };
+        self.live.with_quotas(|quotas| match quotas.fixed() {
+            None => Err(ExemptReason::UnknownQuota),
+            Some(quota) if quota.is_unlimited() && self.penalty.is_none() => Err(ExemptReason::Unlimited),
+            Some(quota) => Ok(with(&self.counter_by(*quota, key).cost(cost).mode(mode))),
+        })
     }
 
     /// The counter of a key, whatever the policy does at present. `None` if that depends on a request.
-    #[inline]
     pub(crate) fn counter<'a>(&'a self, key: &'a Key) -> Option<Charge<'a>> {
         let quota = self.live.fixed_quota()?;
         Some(self.counter_by(quota, key))
     }
 
     /// The counter of a key, for a request with this quota.
+    #[inline]
     pub(crate) fn counter_by<'a>(&'a self, quota: Quota, key: &'a Key) -> Charge<'a> {
         Charge {
             penalty: self.penalty.as_ref(),

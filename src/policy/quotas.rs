@@ -59,9 +59,10 @@ impl Quotas {
     }
 
     /// The quota, if it is the same for every request.
-    pub(super) const fn fixed(&self) -> Option<Quota> {
+    #[inline]
+    pub(super) const fn fixed(&self) -> Option<&Quota> {
         match &self.kind {
-            Kind::Fixed(quota) => Some(*quota),
+            Kind::Fixed(quota) => Some(quota),
             Kind::Of(_) => None,
         }
     }

@@ -37,6 +37,17 @@ pub(crate) enum Kind {
     },
 }
 
+/// Which [`Kind`], without what it says.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    Unlimited,
+    Sliding,
+    Counter,
+    Fixed,
+    FixedPerKey,
+    Bucket,
+}
+
 /// Where a fixed window begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {

@@ -10,6 +10,7 @@ mod text;
 mod with_serde;
 
 pub use self::algorithm::Algorithm;
+use self::algorithm::Form;
 pub(crate) use self::algorithm::{Kind, Layout, Phase};
 pub use self::error::{ParseQuotaError, QuotaError};
 pub use self::rate::Rate;
@@ -65,7 +66,11 @@ const MAX_SLOTS: u16 = 256;
 pub struct Quota {
     limit: u64,
     window: u64,
-    kind: Kind,
+    /// A [`Kind`] field by field, which moves faster than an enum with data of several sizes; 0 where it has none.
+    form: Form,
+    slots: u16,
+    /// A bucket's burst, or where fixed windows begin.
+    more: u64,
 }
 
 impl Quota {
@@ -138,11 +143,7 @@ impl Quota {
             return Err(QuotaError::Limit);
         }
         match checked_window(window) {
-            Ok(window) => Ok(Self {
-                limit,
-                window,
-                kind: Kind::Sliding { slots: 0 },
-            }),
+            Ok(window) => Ok(Self::of(limit, window, Kind::Sliding { slots: 0 })),
             Err(error) => Err(error),
         }
     }
@@ -174,21 +175,17 @@ impl Quota {
         if burst as u128 * rate.window_micros() as u128 / rate.units() as u128 > MAX_FILL {
             return Err(QuotaError::Refill);
         }
-        Ok(Self {
-            limit: rate.units(),
-            window: rate.window_micros(),
-            kind: Kind::Bucket { burst },
-        })
+        Ok(Self::of(
+            rate.units(),
+            rate.window_micros(),
+            Kind::Bucket { burst },
+        ))
     }
 
     /// No limit: requests are not counted, and no headers are sent for them.
     #[must_use]
     pub const fn unlimited() -> Self {
-        Self {
-            limit: 0,
-            window: 0,
-            kind: Kind::Unlimited,
-        }
+        Self::of(0, 0, Kind::Unlimited)
     }
 
     /// Counts the sliding window in `slots` equal slots, the oldest, partly covered one in full, instead of
@@ -199,17 +196,16 @@ impl Quota {
     /// If `slots` is not within 2 to 256, or the quota is unlimited or not a sliding window.
     #[must_use]
     #[track_caller]
-    pub const fn slots(mut self, slots: u16) -> Self {
+    pub const fn slots(self, slots: u16) -> Self {
         assert!(
             slots >= 2 && slots <= MAX_SLOTS,
             "a sliding window takes 2 to 256 slots"
         );
         assert!(
-            matches!(self.kind, Kind::Sliding { .. }),
+            matches!(self.form, Form::Sliding),
             "slots belong to a sliding window: call this on Quota::per_minute(..) or the like"
         );
-        self.kind = Kind::Sliding { slots };
-        self
+        Self::of(self.limit, self.window, Kind::Sliding { slots })
     }
 
     /// Counts with [`Algorithm::SlidingCounter`]: two counters per key, less than twice the limit in any window.
@@ -244,10 +240,7 @@ impl Quota {
     #[must_use]
     #[track_caller]
     pub const fn fixed_window_offset(self, offset: Duration) -> Self {
-        assert!(
-            !matches!(self.kind, Kind::Unlimited),
-            "an unlimited quota has no window"
-        );
+        assert!(!self.is_unlimited(), "an unlimited quota has no window");
         let offset = (offset.as_micros() % self.window as u128) as u64;
         self.window_kind(Kind::Fixed(Phase::Utc(offset)))
     }
@@ -265,22 +258,39 @@ impl Quota {
     }
 
     #[track_caller]
-    const fn window_kind(mut self, kind: Kind) -> Self {
+    const fn window_kind(self, kind: Kind) -> Self {
         assert!(
-            !matches!(self.kind, Kind::Unlimited | Kind::Bucket { .. }),
+            !matches!(self.form, Form::Unlimited | Form::Bucket),
             "start from a limit and a window: Quota::per_minute(..) or the like"
         );
-        self.kind = kind;
-        self
+        Self::of(self.limit, self.window, kind)
+    }
+
+    const fn of(limit: u64, window: u64, kind: Kind) -> Self {
+        let (form, slots, more) = match kind {
+            Kind::Unlimited => (Form::Unlimited, 0, 0),
+            Kind::Sliding { slots } => (Form::Sliding, slots, 0),
+            Kind::Counter => (Form::Counter, 0, 0),
+            Kind::Fixed(Phase::Utc(offset)) => (Form::Fixed, 0, offset),
+            Kind::Fixed(Phase::PerKey) => (Form::FixedPerKey, 0, 0),
+            Kind::Bucket { burst } => (Form::Bucket, 0, burst),
+        };
+        Self {
+            limit,
+            window,
+            form,
+            slots,
+            more,
+        }
     }
 
     /// Units that fit at once: the limit, or a bucket's burst. `None` if unlimited.
     #[must_use]
     #[inline]
     pub const fn limit(&self) -> Option<u64> {
-        match self.kind {
-            Kind::Unlimited => None,
-            Kind::Bucket { burst } => Some(burst),
+        match self.form {
+            Form::Unlimited => None,
+            Form::Bucket => Some(self.more),
             _ => Some(self.limit),
         }
     }
@@ -294,20 +304,20 @@ impl Quota {
     /// How the quota counts. `None` if unlimited.
     #[must_use]
     pub const fn algorithm(&self) -> Option<Algorithm> {
-        match self.kind {
-            Kind::Unlimited => None,
-            Kind::Sliding { .. } => Some(Algorithm::SlidingWindow),
-            Kind::Counter => Some(Algorithm::SlidingCounter),
-            Kind::Fixed(_) => Some(Algorithm::FixedWindow),
-            Kind::Bucket { .. } => Some(Algorithm::TokenBucket),
+        match self.form {
+            Form::Unlimited => None,
+            Form::Sliding => Some(Algorithm::SlidingWindow),
+            Form::Counter => Some(Algorithm::SlidingCounter),
+            Form::Fixed | Form::FixedPerKey => Some(Algorithm::FixedWindow),
+            Form::Bucket => Some(Algorithm::TokenBucket),
         }
     }
 
     /// The rate at which a bucket refills. `None` for other algorithms.
     #[must_use]
     pub const fn rate(&self) -> Option<Rate> {
-        match self.kind {
-            Kind::Bucket { .. } => Some(Rate::unchecked(self.limit, self.window)),
+        match self.form {
+            Form::Bucket => Some(Rate::unchecked(self.limit, self.window)),
             _ => None,
         }
     }
@@ -325,8 +335,8 @@ impl Quota {
     /// algorithms, and if each key's windows begin at an offset of its own.
     #[must_use]
     pub const fn window_offset(&self) -> Option<Duration> {
-        match self.kind {
-            Kind::Fixed(Phase::Utc(offset)) => Some(Duration::from_micros(offset)),
+        match self.form {
+            Form::Fixed => Some(Duration::from_micros(self.more)),
             _ => None,
         }
     }
@@ -335,24 +345,29 @@ impl Quota {
     #[must_use]
     #[inline]
     pub const fn is_unlimited(&self) -> bool {
-        matches!(self.kind, Kind::Unlimited)
+        matches!(self.form, Form::Unlimited)
     }
 
     /// What each of `parts` equal instances may admit by itself: an equal part of limit, rate and burst, but at
     /// least one unit of what was not 0.
     pub(crate) const fn share(mut self, parts: u64) -> Self {
         self.limit = divided(self.limit, parts);
-        if let Kind::Bucket { burst } = self.kind {
-            self.kind = Kind::Bucket {
-                burst: divided(burst, parts),
-            };
+        if matches!(self.form, Form::Bucket) {
+            self.more = divided(self.more, parts);
         }
         self
     }
 
     #[inline]
     pub(crate) const fn kind(&self) -> Kind {
-        self.kind
+        match self.form {
+            Form::Unlimited => Kind::Unlimited,
+            Form::Sliding => Kind::Sliding { slots: self.slots },
+            Form::Counter => Kind::Counter,
+            Form::Fixed => Kind::Fixed(Phase::Utc(self.more)),
+            Form::FixedPerKey => Kind::Fixed(Phase::PerKey),
+            Form::Bucket => Kind::Bucket { burst: self.more },
+        }
     }
 
     /// Units per window: the limit, or a bucket's rate.
@@ -369,15 +384,15 @@ impl Quota {
     /// `None` if unlimited.
     #[inline]
     pub(crate) const fn layout(&self) -> Option<Layout> {
-        Some(match self.kind {
-            Kind::Unlimited => return None,
-            Kind::Sliding { slots: 0 } if self.limit <= MAX_LOG_UNITS => Layout::Log,
-            Kind::Sliding { slots: 0 } => Layout::Slots(DEFAULT_SLOTS),
-            Kind::Sliding { slots } => Layout::Slots(slots),
-            Kind::Counter => Layout::Counter,
-            Kind::Fixed(Phase::Utc(_)) => Layout::Fixed,
-            Kind::Fixed(Phase::PerKey) => Layout::FixedPerKey,
-            Kind::Bucket { .. } => Layout::Bucket,
+        Some(match (self.form, self.slots) {
+            (Form::Unlimited, _) => return None,
+            (Form::Sliding, 0) if self.limit <= MAX_LOG_UNITS => Layout::Log,
+            (Form::Sliding, 0) => Layout::Slots(DEFAULT_SLOTS),
+            (Form::Sliding, slots) => Layout::Slots(slots),
+            (Form::Counter, _) => Layout::Counter,
+            (Form::Fixed, _) => Layout::Fixed,
+            (Form::FixedPerKey, _) => Layout::FixedPerKey,
+            (Form::Bucket, _) => Layout::Bucket,
         })
     }
 }

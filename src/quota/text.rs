@@ -63,7 +63,7 @@ impl fmt::Display for Quota {
             return f.write_str("unlimited");
         }
         write!(f, "{} per {}", self.limit, Span(self.window))?;
-        match self.kind {
+        match self.kind() {
             Kind::Unlimited | Kind::Sliding { slots: 0 } => Ok(()),
             Kind::Sliding { slots } => write!(f, " slots {slots}"),
             Kind::Counter => f.write_str(" sliding counter"),
@@ -93,7 +93,7 @@ impl Quota {
             window => format!("{window}us"),
         };
         let words = format!("{} per {window}", self.limit);
-        let algorithm = match self.kind {
+        let algorithm = match self.kind() {
             Kind::Fixed(Phase::Utc(offset @ 1..)) => format!(" fixed window offset {offset}us"),
             _ => {
                 let text = self.to_string();
