@@ -241,10 +241,10 @@ impl Engine {
             return Decided::Now(Decision::exempt());
         }
         let failures: SmallVec<[FailurePolicy; 1]> = handlings.iter().map(|each| each.failure).collect();
-        let learns = (act == Act::Charge && self.front.is_some()).then(|| Learns {
-            asked: Instant::now(),
-            has_lease: handlings.iter().any(|each| each.lease.is_some()),
-        });
+        let learns = match (act, &self.front) {
+            (Act::Charge, Some(front)) => front.learns(handlings),
+            _ => None,
+        };
         match act
             .ask(&*self.store, &Ask::new(charges).deadline(self.deadline))
             .into_ready()
@@ -416,6 +416,15 @@ impl Front {
         }
         let denied = self.local.denied_of(charges, now)?;
         Some(Decision::new(charges, &denied, Source::DenyCache))
+    }
+
+    /// What is to be learned from the answer to an ask that is made now, if anything.
+    fn learns(&self, handlings: &[Handling<'_>]) -> Option<Learns> {
+        let has_lease = handlings.iter().any(|each| each.lease.is_some());
+        (has_lease || self.local.remembers_denials()).then(|| Learns {
+            asked: Instant::now(),
+            has_lease,
+        })
     }
 
     fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, learns: Learns) {
