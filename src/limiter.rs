@@ -14,7 +14,7 @@ use crate::exemption::Exemption;
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
 use crate::hook::{Hook, OnDecision};
-use crate::key::{self, Key};
+use crate::key::{self, Key, KeyRef};
 use crate::lease::Lease;
 use crate::policy::{self, Policy, PolicyHandle, PolicyName};
 use crate::quota::Quota;
@@ -218,13 +218,13 @@ impl Limiter {
     }
 
     /// Charges one unit to `key` if it fits.
-    pub fn check(&self, key: impl Into<Key>) -> impl Future<Output = Decision> {
+    pub fn check<'k>(&self, key: impl Into<KeyRef<'k>>) -> impl Future<Output = Decision> {
         self.check_cost(key, 1)
     }
 
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
-    pub async fn check_cost(&self, key: impl Into<Key>, cost: u64) -> Decision {
+    pub async fn check_cost<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64) -> Decision {
         let later = {
             let key = key.into();
             if let Some(decision) = self.decide_at_once(cost, |_| &key) {
@@ -271,7 +271,7 @@ impl Limiter {
     /// # Errors
     ///
     /// The decision, if it denies.
-    pub async fn reserve(&self, key: impl Into<Key>, cost: u64) -> Result<ChargeHandle, Decision> {
+    pub async fn reserve<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64) -> Result<ChargeHandle, Decision> {
         let key = key.into();
         self.reserve_keys(cost, |_| &key).await
     }
@@ -407,16 +407,16 @@ impl Limiter {
     /// would be longer. A store that does not answer can add one deadline.
     ///
     /// Those that wait for one key are not served in order. Waiting needs a tokio runtime with its timer.
-    pub async fn wait(&self, key: impl Into<Key>, at_most: Duration) -> Decision {
+    pub async fn wait<'k>(&self, key: impl Into<KeyRef<'k>>, at_most: Duration) -> Decision {
         self.wait_cost(key, 1, at_most).await
     }
 
     /// Waits until `cost` units fit, for at most `at_most`, and charges them.
-    pub async fn wait_cost(&self, key: impl Into<Key>, cost: u64, at_most: Duration) -> Decision {
+    pub async fn wait_cost<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64, at_most: Duration) -> Decision {
         let key = key.into();
         let start = tokio::time::Instant::now();
         loop {
-            let decision = self.check_cost(&key, cost).await;
+            let decision = self.check_cost(&*key, cost).await;
             let left = at_most.saturating_sub(start.elapsed());
             match decision.retry_after() {
                 // No timer is finer than a millisecond, and no store makes this spin.
@@ -429,7 +429,7 @@ impl Limiter {
     }
 
     /// What [`check`](Self::check) would answer, charging nothing.
-    pub async fn peek(&self, key: impl Into<Key>) -> Decision {
+    pub async fn peek<'k>(&self, key: impl Into<KeyRef<'k>>) -> Decision {
         let key = key.into();
         let (charges, handlings, exemptions) = self.charges(1, |_| &key);
         let mut decision = match self.engine.peek(&charges, &handlings) {
@@ -452,7 +452,7 @@ impl Limiter {
     ///
     /// If a policy's quota is a function of the request (see [`by_quota`](Self::by_quota)), or the store gives no answer within
     /// the deadline.
-    pub async fn reset(&self, key: impl Into<Key>) -> Result<(), AdminError> {
+    pub async fn reset<'k>(&self, key: impl Into<KeyRef<'k>>) -> Result<(), AdminError> {
         let key = key.into();
         let counters: Option<Charges<'_>> = self.policies.iter().map(|policy| policy.counter(&key)).collect();
         let Some(counters) = counters else {
@@ -472,7 +472,7 @@ impl Limiter {
     ///
     /// If no policy of the limiter has a [penalty](Policy::penalty) ([`Penalty::manual`](crate::Penalty::manual) is one that
     /// blocks nobody by itself), or the store gives no answer within the deadline.
-    pub async fn block(&self, key: impl Into<Key>, time: Duration) -> Result<(), AdminError> {
+    pub async fn block<'k>(&self, key: impl Into<KeyRef<'k>>, time: Duration) -> Result<(), AdminError> {
         // No time at all would lift the block.
         self.set_block(key.into(), time.max(Duration::from_millis(1)))
             .await
@@ -483,11 +483,11 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`block`](Self::block).
-    pub async fn unblock(&self, key: impl Into<Key>) -> Result<(), AdminError> {
+    pub async fn unblock<'k>(&self, key: impl Into<KeyRef<'k>>) -> Result<(), AdminError> {
         self.set_block(key.into(), Duration::ZERO).await
     }
 
-    async fn set_block(&self, key: Key, time: Duration) -> Result<(), AdminError> {
+    async fn set_block(&self, key: KeyRef<'_>, time: Duration) -> Result<(), AdminError> {
         // Which quota it is does not matter to a penalty.
         let counters = self
             .policies

@@ -95,4 +95,4 @@ pub use self::missing::Missing;
 pub use self::or::Or;
 pub use self::route::{MatchedPath, Route};
 pub(crate) use self::route::{original_path, route_of};
-pub use self::subject::Key;
+pub use self::subject::{Key, KeyRef};

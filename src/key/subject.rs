@@ -1,6 +1,8 @@
 //! The key itself.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use super::builder::KeyBuilder;
 use super::encoding::{Buffer, Escape, is_safe};
@@ -151,9 +153,31 @@ macro_rules! from_numbers {
 
 from_numbers!(i32 i64 i128 u8 u16 u32 u64 u128 usize);
 
-impl From<&Self> for Key {
-    fn from(key: &Self) -> Self {
-        key.clone()
+/// A key that is there already, or made for the occasion: what a [`Limiter`](crate::Limiter) is asked about. From a `&Key`, which is
+/// not copied, and from all that a [`Key`] is made of.
+#[derive(Debug)]
+pub struct KeyRef<'k>(Cow<'k, Key>);
+
+impl<'k> From<&'k Key> for KeyRef<'k> {
+    #[inline]
+    fn from(key: &'k Key) -> Self {
+        Self(Cow::Borrowed(key))
+    }
+}
+
+impl<K: Into<Key>> From<K> for KeyRef<'_> {
+    #[inline]
+    fn from(key: K) -> Self {
+        Self(Cow::Owned(key.into()))
+    }
+}
+
+impl Deref for KeyRef<'_> {
+    type Target = Key;
+
+    #[inline]
+    fn deref(&self) -> &Key {
+        &self.0
     }
 }
 
@@ -183,7 +207,7 @@ mod tests {
             Key::from("a,b".to_owned()),
             Key::from(&"a,b".to_owned()),
             Key::from(&b"a,b"[..]),
-            Key::from(&Key::from("a,b")),
+            KeyRef::from(&Key::from("a,b")).clone(),
         ] {
             assert_eq!(key.as_bytes(), expected);
         }
