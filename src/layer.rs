@@ -447,10 +447,17 @@ impl Waiting {
         request: &mut Parts,
         cx: &mut Context<'_>,
     ) -> Poll<Assessment> {
-        let decision = ready!(Pin::new(&mut self.deciding).poll(cx));
+        let mut decision = ready!(Pin::new(&mut self.deciding).poll(cx));
         let exemptions = mem::take(&mut self.exemptions);
         let charges = self.deciding.charges();
-        Poll::Ready(config.conclude(request, &charges, decision, exemptions, self.age, self.started))
+        Poll::Ready(config.conclude(
+            request,
+            &charges,
+            &mut decision,
+            exemptions,
+            self.age,
+            self.started,
+        ))
     }
 }
 
@@ -524,8 +531,12 @@ impl Config {
             true => self.engine.settler.resets.age(),
             false => Age::default(),
         };
-        match self.engine.decide(charges, handlings) {
-            Decided::Now(decision) => self.conclude(request, charges, decision, exemptions, age, started),
+        let mut decided = self.engine.decide(charges, handlings);
+        match decided {
+            // Where it is: it is large, and has just been written.
+            Decided::Now(ref mut decision) => {
+                self.conclude(request, charges, decision, exemptions, age, started)
+            }
             Decided::Later(deciding) => Assessment::Wait(Waiting {
                 deciding,
                 exemptions,
@@ -613,30 +624,31 @@ impl Config {
         self.settles || self.charge_extension
     }
 
-    /// Adds to a decision what the store knows nothing of, and tells the hook and, if the request passes, its handler.
+    /// Adds to a decision what the store knows nothing of, and tells the hook and, if the request passes, its handler. It is
+    /// taken if somebody keeps it.
     #[inline]
     fn conclude(
         &self,
         request: &mut Parts,
         charges: &[Charge<'_>],
-        mut decision: Decision,
+        decision: &mut Decision,
         exemptions: Exemptions,
         age: Age,
         started: Option<Instant>,
     ) -> Assessment {
         decision.set_exemptions(exemptions);
         if started.is_some() {
-            let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(&decision));
-            self.tell_hook(request, charges, &decision, rejection, started);
+            let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(decision));
+            self.tell_hook(request, charges, decision, rejection, started);
         }
         if !decision.is_allowed() {
-            return Assessment::Refuse(Rejection::of(decision));
+            return Assessment::Refuse(Rejection::of(mem::replace(decision, Decision::exempt())));
         }
         let charge = self.hands_out_charges().then(|| {
             let real_cost = |name: &PolicyName| self.real_cost(request, name);
-            ChargeHandle::new(Arc::clone(&self.engine), charges, &decision, age, real_cost)
+            ChargeHandle::new(Arc::clone(&self.engine), charges, decision, age, real_cost)
         });
-        let note = self.headers.note(&decision);
+        let note = self.headers.note(decision);
         self.tell(request, decision, charge.as_ref());
         Assessment::Pass(Passed {
             note,
@@ -661,7 +673,7 @@ impl Config {
     /// Tells the handler what was decided. That nothing limits the request is told only if no other layer has found that
     /// something does.
     #[inline]
-    fn tell(&self, request: &mut Parts, decision: Decision, charge: Option<&ChargeHandle>) {
+    fn tell(&self, request: &mut Parts, decision: &mut Decision, charge: Option<&ChargeHandle>) {
         let extensions = &mut request.extensions;
         let is_news = decision.source() != Source::Exempt || extensions.get::<Decision>().is_none();
         if self.charge_extension
@@ -671,7 +683,7 @@ impl Config {
             extensions.insert(charge.clone());
         }
         if self.decision_extension && is_news {
-            extensions.insert(decision);
+            extensions.insert(mem::replace(decision, Decision::exempt()));
         }
     }
 
