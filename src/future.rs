@@ -11,12 +11,8 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::charge::ChargeHandle;
-use crate::decision::Decision;
-use crate::headers::Headers;
-use crate::layer::{Assessment, Concluded, Config, Waiting};
+use crate::layer::{Assessment, Config, Passed, Waiting};
 use crate::lookup::LookingUp;
-use crate::rejection::Rejection;
 use crate::response::ResponseForRejection;
 use crate::service::refuse;
 
@@ -34,58 +30,47 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<F, Res, S, B, R> {
-        /// The inner service is at work, and its response gets the decision's headers.
+        /// The inner service is at work, and its response is told of the decision.
         Calling {
             #[pin]
             inner: F,
-            decision: Decision,
-            headers: Headers,
-            settling: Option<ChargeHandle>,
+            passed: Passed,
         },
         Refused {
             response: Option<Res>,
         },
-        /// Something has to be looked up, or the store is asked. The service was ready when it was taken.
+        /// Something has to be looked up, or the store is asked. Boxed: it is several times as large as the rest, and
+        /// requests that need no waiting would pay for its size too, with every move of the future.
         Waiting {
-            step: Step,
-            request: Option<(Parts, B)>,
-            service: Option<S>,
-            config: Arc<Config>,
-            rejection: Arc<R>,
+            pending: Box<Pending<S, B, R>>,
         },
     }
 }
 
-/// What is waited for.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "a box would cost each request to a remote store an allocation"
-)]
-enum Step {
-    LookingUp(LookingUp),
-    Deciding(Waiting),
+/// What waits. The service was ready when it was taken.
+struct Pending<S, B, R> {
+    step: Step,
+    request: Option<(Parts, B)>,
+    service: Option<S>,
+    config: Arc<Config>,
+    rejection: Arc<R>,
 }
 
-impl<F, Res, S, B, R> State<F, Res, S, B, R> {
-    fn calling(inner: F, concluded: Concluded, config: &Config) -> Self {
-        let Concluded { decision, charge } = concluded;
-        let settling = charge.filter(|_| config.settles());
-        Self::Calling {
-            inner,
-            decision,
-            headers: config.headers,
-            settling,
-        }
-    }
+/// What is waited for.
+#[allow(clippy::large_enum_variant, reason = "nearly all are the large one")]
+pub(crate) enum Step {
+    LookingUp(LookingUp),
+    Deciding(Waiting),
 }
 
 impl<S, B, R> ResponseFuture<S, B, R>
 where
     S: Service<Request<B>>,
 {
-    pub(crate) fn calling(inner: S::Future, concluded: Concluded, config: &Config) -> Self {
+    #[inline]
+    pub(crate) const fn calling(inner: S::Future, passed: Passed) -> Self {
         Self {
-            state: State::calling(inner, concluded, config),
+            state: State::Calling { inner, passed },
         }
     }
 
@@ -97,41 +82,22 @@ where
         }
     }
 
-    pub(crate) fn looking_up(
-        request: (Parts, B),
-        service: S,
-        config: Arc<Config>,
-        rejection: Arc<R>,
-    ) -> Self {
-        let step = Step::LookingUp(config.look_up());
-        Self::waiting(step, request, service, config, rejection)
-    }
-
-    pub(crate) const fn deciding(
-        waiting: Waiting,
-        request: (Parts, B),
-        service: S,
-        config: Arc<Config>,
-        rejection: Arc<R>,
-    ) -> Self {
-        Self::waiting(Step::Deciding(waiting), request, service, config, rejection)
-    }
-
-    const fn waiting(
+    pub(crate) fn waiting(
         step: Step,
         request: (Parts, B),
         service: S,
         config: Arc<Config>,
         rejection: Arc<R>,
     ) -> Self {
+        let pending = Box::new(Pending {
+            step,
+            request: Some(request),
+            service: Some(service),
+            config,
+            rejection,
+        });
         Self {
-            state: State::Waiting {
-                step,
-                request: Some(request),
-                service: Some(service),
-                config,
-                rejection,
-            },
+            state: State::Waiting { pending },
         }
     }
 }
@@ -147,65 +113,59 @@ where
         loop {
             let mut this = self.as_mut().project();
             let next = match this.state.as_mut().project() {
-                StateProj::Calling {
-                    inner,
-                    decision,
-                    headers,
-                    settling,
-                } => {
+                StateProj::Calling { inner, passed } => {
                     let mut response = ready!(inner.poll(cx))?;
-                    if let Some(charge) = settling {
+                    if let Some(charge) = &passed.settling {
                         let (parts, body) = response.into_parts();
                         charge.settle_by(&parts);
                         response = Response::from_parts(parts, body);
                     }
-                    headers.write(decision, &mut response);
+                    passed.note.write(&mut response);
                     return Poll::Ready(Ok(response));
                 }
                 StateProj::Refused { response } => {
                     return Poll::Ready(Ok(response.take().expect("polled after completion")));
                 }
-                StateProj::Waiting {
-                    step,
-                    request,
-                    service,
-                    config,
-                    rejection,
-                } => {
-                    let (parts, _) = request.as_mut().expect("taken once, when decided");
-                    let assessment = match step {
-                        Step::LookingUp(looking_up) => {
-                            ready!(looking_up.poll(parts, cx));
-                            config.assess(parts)
-                        }
-                        Step::Deciding(waiting) => {
-                            Assessment::Decided(ready!(waiting.poll(config, parts, cx)))
-                        }
-                    };
-                    let why = match assessment {
-                        Assessment::Wait(waiting) => {
-                            *step = Step::Deciding(waiting);
-                            continue;
-                        }
-                        Assessment::Decided(concluded) if concluded.decision.is_allowed() => {
-                            let (mut parts, body) = request.take().expect("taken once, when decided");
-                            let mut service = service.take().expect("taken once, when decided");
-                            config.tell(&mut parts, &concluded);
-                            let inner = service.call(Request::from_parts(parts, body));
-                            let calling = State::calling(inner, concluded, config);
-                            this.state.set(calling);
-                            continue;
-                        }
-                        Assessment::Decided(concluded) => Rejection::of(concluded.decision),
-                        Assessment::Refuse(rejection) => rejection,
-                    };
-                    State::Refused {
-                        response: Some(refuse(&**rejection, why, parts, config)),
-                    }
-                }
+                StateProj::Waiting { pending } => ready!(pending.poll(cx)),
             };
             this.state.set(next);
         }
+    }
+}
+
+type Next<S, B, Res, R> = State<<S as Service<Request<B>>>::Future, Res, S, B, R>;
+
+impl<S, B, R> Pending<S, B, R> {
+    /// What follows when there is nothing more to wait for.
+    fn poll<ResBody>(&mut self, cx: &mut Context<'_>) -> Poll<Next<S, B, Response<ResBody>, R>>
+    where
+        S: Service<Request<B>, Response = Response<ResBody>>,
+        R: ResponseForRejection<ResBody>,
+    {
+        let (parts, _) = self.request.as_mut().expect("taken once, when decided");
+        let rejection = loop {
+            let assessment = match &mut self.step {
+                Step::LookingUp(looking_up) => {
+                    ready!(looking_up.poll(parts, cx));
+                    self.config.assess(parts)
+                }
+                Step::Deciding(waiting) => ready!(waiting.poll(&self.config, parts, cx)),
+            };
+            match assessment {
+                Assessment::Wait(waiting) => self.step = Step::Deciding(waiting),
+                Assessment::Refuse(rejection) => break rejection,
+                Assessment::Pass(passed) => {
+                    let (parts, body) = self.request.take().expect("taken once, when decided");
+                    let mut service = self.service.take().expect("taken once, when decided");
+                    let inner = service.call(Request::from_parts(parts, body));
+                    return Poll::Ready(State::Calling { inner, passed });
+                }
+            }
+        };
+        let response = refuse(&*self.rejection, rejection, parts, &self.config);
+        Poll::Ready(State::Refused {
+            response: Some(response),
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::engine::{Decided, Deciding, Engine};
 use crate::exemption::{ExemptReason, Exemption};
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
-use crate::headers::Headers;
+use crate::headers::{Headers, Note};
 use crate::hook::{Hook, OnDecision};
 use crate::key::{Key, KeyExtractor, KeyHasher};
 use crate::lease::Lease;
@@ -416,19 +416,20 @@ type AllTaken<'a> = SmallVec<[Taken<'a>; 4]>;
 /// What a layer has to say to a request before its service is called.
 #[allow(
     clippy::large_enum_variant,
-    reason = "a box would cost each request to a remote store an allocation"
+    reason = "it is matched where it is made, and waiting requests are boxed then"
 )]
 pub(crate) enum Assessment {
+    Pass(Passed),
     Refuse(Rejection),
-    Decided(Concluded),
     /// It has to wait for the store.
     Wait(Waiting),
 }
 
-/// A decision, and what of it can be settled.
-pub(crate) struct Concluded {
-    pub(crate) decision: Decision,
-    pub(crate) charge: Option<ChargeHandle>,
+/// What is left to do when a request that passes has its response.
+pub(crate) struct Passed {
+    pub(crate) note: Note,
+    /// If the response can tell what the request cost.
+    pub(crate) settling: Option<ChargeHandle>,
 }
 
 /// A decision that waits for the store.
@@ -440,17 +441,29 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn poll(&mut self, config: &Config, request: &Parts, cx: &mut Context<'_>) -> Poll<Concluded> {
-        let decision = ready!(Pin::new(&mut self.deciding).poll(cx));
+    pub(crate) fn poll(
+        &mut self,
+        config: &Config,
+        request: &mut Parts,
+        cx: &mut Context<'_>,
+    ) -> Poll<Assessment> {
+        let mut decision = ready!(Pin::new(&mut self.deciding).poll(cx));
         let exemptions = mem::take(&mut self.exemptions);
         let charges = self.deciding.charges();
-        Poll::Ready(config.conclude(request, &charges, decision, exemptions, self.age, self.started))
+        Poll::Ready(config.conclude(
+            request,
+            &charges,
+            &mut decision,
+            exemptions,
+            self.age,
+            self.started,
+        ))
     }
 }
 
 impl Config {
     #[inline]
-    pub(crate) fn assess(&self, request: &Parts) -> Assessment {
+    pub(crate) fn assess(&self, request: &mut Parts) -> Assessment {
         let started = self.hook.called.is_some().then(Instant::now);
         if let Some(reason) = self.exempts(request) {
             return self.exempt(request, Exemption::of_all(reason), started);
@@ -473,7 +486,7 @@ impl Config {
     }
 
     #[inline(never)]
-    fn assess_all(&self, request: &Parts, started: Option<Instant>) -> Assessment {
+    fn assess_all(&self, request: &mut Parts, started: Option<Instant>) -> Assessment {
         let (mut taken, mut exemptions) = (AllTaken::new(), Exemptions::new());
         if let Err(status) = self.take(request, &mut taken, &mut exemptions) {
             return self.refuse(request, status, exemptions, started);
@@ -484,7 +497,7 @@ impl Config {
     }
 
     #[inline(never)]
-    fn exempt(&self, request: &Parts, exemption: Exemption, started: Option<Instant>) -> Assessment {
+    fn exempt(&self, request: &mut Parts, exemption: Exemption, started: Option<Instant>) -> Assessment {
         self.decide(request, &[], &[], vec![exemption], started)
     }
 
@@ -508,7 +521,7 @@ impl Config {
     #[inline]
     fn decide(
         &self,
-        request: &Parts,
+        request: &mut Parts,
         charges: &[Charge<'_>],
         handlings: &[Handling<'_>],
         exemptions: Exemptions,
@@ -518,9 +531,11 @@ impl Config {
             true => self.engine.settler.resets.age(),
             false => Age::default(),
         };
-        match self.engine.decide(charges, handlings) {
-            Decided::Now(decision) => {
-                Assessment::Decided(self.conclude(request, charges, decision, exemptions, age, started))
+        let mut decided = self.engine.decide(charges, handlings);
+        match decided {
+            // Where it is: it is large, and has just been written.
+            Decided::Now(ref mut decision) => {
+                self.conclude(request, charges, decision, exemptions, age, started)
             }
             Decided::Later(deciding) => Assessment::Wait(Waiting {
                 deciding,
@@ -586,24 +601,17 @@ impl Config {
     }
 
     /// Whether something has to be looked up before a request can be decided on, unless it is
-    /// [exempt](Self::exempt_before_lookups) as it is.
+    /// [exempt](Self::assess_before_lookups) as it is.
     #[inline]
     pub(crate) fn looks_up(&self) -> bool {
         !self.lookups.is_empty()
     }
 
-    /// The decision on a request that is exempt before anything was looked up.
-    pub(crate) fn exempt_before_lookups(&self, request: &Parts) -> Option<Concluded> {
+    /// What there is to say to a request that is exempt before anything was looked up.
+    pub(crate) fn assess_before_lookups(&self, request: &mut Parts) -> Option<Assessment> {
         let started = self.hook.called.is_some().then(Instant::now);
-        let exemptions = vec![Exemption::of_all(self.exempts(request)?)];
-        Some(self.conclude(
-            request,
-            &[],
-            Decision::exempt(),
-            exemptions,
-            Age::default(),
-            started,
-        ))
+        let reason = self.exempts(request)?;
+        Some(self.exempt(request, Exemption::of_all(reason), started))
     }
 
     /// Starts what has to be looked up for a request.
@@ -611,37 +619,41 @@ impl Config {
         LookingUp::new(Arc::clone(&self.lookups), self.engine.deadline)
     }
 
-    /// Whether responses can tell what requests cost.
-    pub(crate) const fn settles(&self) -> bool {
-        self.settles
-    }
-
     /// Whether what is charged can be settled by anybody.
     const fn hands_out_charges(&self) -> bool {
         self.settles || self.charge_extension
     }
 
-    /// Adds to a decision what the store knows nothing of, and tells the hook.
+    /// Adds to a decision what the store knows nothing of, and tells the hook and, if the request passes, its handler. It is
+    /// taken if somebody keeps it.
     #[inline]
     fn conclude(
         &self,
-        request: &Parts,
+        request: &mut Parts,
         charges: &[Charge<'_>],
-        mut decision: Decision,
+        decision: &mut Decision,
         exemptions: Exemptions,
         age: Age,
         started: Option<Instant>,
-    ) -> Concluded {
+    ) -> Assessment {
         decision.set_exemptions(exemptions);
         if started.is_some() {
-            let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(&decision));
-            self.tell_hook(request, charges, &decision, rejection, started);
+            let rejection = (!decision.is_allowed()).then(|| RejectionKind::of(decision));
+            self.tell_hook(request, charges, decision, rejection, started);
         }
-        let charge = (self.hands_out_charges() && decision.is_allowed()).then(|| {
+        if !decision.is_allowed() {
+            return Assessment::Refuse(Rejection::of(mem::replace(decision, Decision::exempt())));
+        }
+        let charge = self.hands_out_charges().then(|| {
             let real_cost = |name: &PolicyName| self.real_cost(request, name);
-            ChargeHandle::new(Arc::clone(&self.engine), charges, &decision, age, real_cost)
+            ChargeHandle::new(Arc::clone(&self.engine), charges, decision, age, real_cost)
         });
-        Concluded { decision, charge }
+        let note = self.headers.note(decision);
+        self.tell(request, decision, charge.as_ref());
+        Assessment::Pass(Passed {
+            note,
+            settling: charge.filter(|_| self.settles),
+        })
     }
 
     #[cold]
@@ -660,18 +672,18 @@ impl Config {
 
     /// Tells the handler what was decided. That nothing limits the request is told only if no other layer has found that
     /// something does.
-    pub(crate) fn tell(&self, request: &mut Parts, concluded: &Concluded) {
+    #[inline]
+    fn tell(&self, request: &mut Parts, decision: &mut Decision, charge: Option<&ChargeHandle>) {
         let extensions = &mut request.extensions;
-        let decision = &concluded.decision;
         let is_news = decision.source() != Source::Exempt || extensions.get::<Decision>().is_none();
-        if self.decision_extension && is_news {
-            extensions.insert(decision.clone());
-        }
         if self.charge_extension
-            && let Some(charge) = &concluded.charge
+            && let Some(charge) = charge
             && (is_news || extensions.get::<ChargeHandle>().is_none())
         {
             extensions.insert(charge.clone());
+        }
+        if self.decision_extension && is_news {
+            extensions.insert(mem::replace(decision, Decision::exempt()));
         }
     }
 

@@ -5,10 +5,11 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use http::request::Parts;
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::future::ResponseFuture;
+use crate::future::{ResponseFuture, Step};
 use crate::layer::{Assessment, Config};
 use crate::rejection::Rejection;
 use crate::response::{DefaultResponse, ResponseForRejection};
@@ -56,6 +57,15 @@ impl<S: Clone, R> RateLimit<S, R> {
         let fresh = self.inner.clone();
         mem::replace(&mut self.inner, fresh)
     }
+
+    #[cold]
+    fn wait<B>(&mut self, step: Step, request: (Parts, B)) -> ResponseFuture<S, B, R>
+    where
+        S: Service<Request<B>>,
+    {
+        let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
+        ResponseFuture::waiting(step, request, self.take_ready(), config, rejection)
+    }
 }
 
 impl<S, R, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S, R>
@@ -73,33 +83,24 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        if self.config.looks_up() {
-            let Some(exempt) = self.config.exempt_before_lookups(&parts) else {
-                let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
-                return ResponseFuture::looking_up((parts, body), self.take_ready(), config, rejection);
-            };
-            self.config.tell(&mut parts, &exempt);
-            let inner = self.inner.call(Request::from_parts(parts, body));
-            return ResponseFuture::calling(inner, exempt, &self.config);
-        }
-        let rejection = match self.config.assess(&parts) {
-            Assessment::Refuse(rejection) => rejection,
-            Assessment::Decided(concluded) if concluded.decision.is_allowed() => {
-                self.config.tell(&mut parts, &concluded);
+        let assessment = if self.config.looks_up() {
+            match self.config.assess_before_lookups(&mut parts) {
+                Some(exempt) => exempt,
+                None => {
+                    let step = Step::LookingUp(self.config.look_up());
+                    return self.wait(step, (parts, body));
+                }
+            }
+        } else {
+            self.config.assess(&mut parts)
+        };
+        let rejection = match assessment {
+            Assessment::Pass(passed) => {
                 let inner = self.inner.call(Request::from_parts(parts, body));
-                return ResponseFuture::calling(inner, concluded, &self.config);
+                return ResponseFuture::calling(inner, passed);
             }
-            Assessment::Decided(concluded) => Rejection::of(concluded.decision),
-            Assessment::Wait(waiting) => {
-                let (config, rejection) = (Arc::clone(&self.config), Arc::clone(&self.rejection));
-                return ResponseFuture::deciding(
-                    waiting,
-                    (parts, body),
-                    self.take_ready(),
-                    config,
-                    rejection,
-                );
-            }
+            Assessment::Wait(waiting) => return self.wait(Step::Deciding(waiting), (parts, body)),
+            Assessment::Refuse(rejection) => rejection,
         };
         // Dropping the ready service returns what it had reserved, a permit for example.
         drop(self.take_ready());
@@ -111,7 +112,7 @@ where
 pub(crate) fn refuse<ResBody>(
     builder: &impl ResponseForRejection<ResBody>,
     rejection: Rejection,
-    request: &http::request::Parts,
+    request: &Parts,
     config: &Config,
 ) -> Response<ResBody> {
     let mut response = builder.response(&rejection, request);

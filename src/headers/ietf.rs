@@ -8,8 +8,8 @@ use sfv::{DictSerializer, Integer, ItemSerializer, KeyRef, ListSerializer, Strin
 use super::draft::Draft;
 use super::fields::{RATELIMIT, RATELIMIT_LIMIT, RATELIMIT_POLICY, RATELIMIT_REMAINING, RATELIMIT_RESET};
 use super::number::{MAX_INTEGER, number};
-use super::shown::{Shown, window_secs};
-use crate::decision::PolicyDecision;
+use super::shown::{self, Shown, window_secs};
+use crate::decision::{Decision, PolicyDecision};
 
 pub(super) const LIMIT: &KeyRef = key_ref("limit");
 pub(super) const REMAINING: &KeyRef = key_ref("remaining");
@@ -34,42 +34,44 @@ pub(super) fn names(draft: Draft) -> &'static [HeaderName] {
     }
 }
 
-pub(super) fn write(shown: &Shown<'_>, draft: Draft, headers: &mut HeaderMap) {
+pub(super) fn write(shown: &Shown, decision: &Decision, draft: Draft, headers: &mut HeaderMap) {
     // One buffer for all fields, as large as the fields of two or three policies.
     let mut text = String::with_capacity(128);
     match draft {
         Draft::V6 => {
             headers.insert(RATELIMIT_LIMIT, number(shown.limit));
             headers.insert(RATELIMIT_REMAINING, number(shown.remaining));
-            if let Some(reset) = shown.reset {
+            if let Some(reset) = shown.reset() {
                 headers.insert(RATELIMIT_RESET, number(reset));
             }
         }
         Draft::V7 => insert(headers, RATELIMIT, &mut text, |text| {
             state_of_draft_7(shown, text);
         }),
-        Draft::V8 => insert(headers, RATELIMIT, &mut text, |text| state(shown, text)),
+        Draft::V8 => insert(headers, RATELIMIT, &mut text, |text| {
+            state(shown, decision, text);
+        }),
     }
     insert(headers, RATELIMIT_POLICY, &mut text, |text| match draft {
-        Draft::V6 | Draft::V7 => policies_until_draft_7(shown, text),
-        Draft::V8 => policies(shown, text),
+        Draft::V6 | Draft::V7 => policies_until_draft_7(decision, text),
+        Draft::V8 => policies(decision, text),
     });
 }
 
 /// `limit=100, remaining=50, reset=30`
-fn state_of_draft_7(shown: &Shown<'_>, text: &mut String) {
+fn state_of_draft_7(shown: &Shown, text: &mut String) {
     let mut state = DictSerializer::with_buffer(text);
     let _ = state.bare_item(LIMIT, integer(shown.limit));
     let _ = state.bare_item(REMAINING, integer(shown.remaining));
-    if let Some(reset) = shown.reset {
+    if let Some(reset) = shown.reset() {
         let _ = state.bare_item(RESET, integer(reset));
     }
 }
 
 /// `100;w=60, 1000;w=3600`. The window is required here: policies without one in whole seconds are left out.
-fn policies_until_draft_7(shown: &Shown<'_>, text: &mut String) {
+fn policies_until_draft_7(decision: &Decision, text: &mut String) {
     let mut policies = ListSerializer::with_buffer(text);
-    for policy in shown.policies() {
+    for policy in shown::policies(decision) {
         if let Some(window) = window_secs(&policy.quota()) {
             let _ = policies
                 .bare_item(integer(policy.limit()))
@@ -79,19 +81,20 @@ fn policies_until_draft_7(shown: &Shown<'_>, text: &mut String) {
 }
 
 /// `"login";r=50;t=30`
-fn state(shown: &Shown<'_>, text: &mut String) {
+fn state(shown: &Shown, decision: &Decision, text: &mut String) {
+    let Some(leading) = decision.leading() else { return };
     let item = ItemSerializer::with_buffer(text)
-        .bare_item(name(shown.leading))
+        .bare_item(name(leading))
         .parameter(AVAILABLE, integer(shown.remaining));
-    if let Some(reset) = shown.reset {
+    if let Some(reset) = shown.reset() {
         let _ = item.parameter(UNTIL, integer(reset));
     }
 }
 
 /// `"login";q=100;w=60`
-fn policies(shown: &Shown<'_>, text: &mut String) {
+fn policies(decision: &Decision, text: &mut String) {
     let mut policies = ListSerializer::with_buffer(text);
-    for policy in shown.policies() {
+    for policy in shown::policies(decision) {
         let item = policies
             .bare_item(name(policy))
             .parameter(QUOTA, integer(policy.limit()));
@@ -132,6 +135,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         write(
             &Shown::of(&decision).expect("a policy leads"),
+            &decision,
             draft,
             &mut headers,
         );

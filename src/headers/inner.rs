@@ -30,8 +30,8 @@ impl Inner {
     }
 
     /// Whether it stops the client sooner: fewer requests remain, or as many, for longer.
-    pub(super) fn is_more_binding(&self, shown: &Shown<'_>) -> bool {
-        let ours = (shown.remaining, std::cmp::Reverse(shown.reset.unwrap_or(0)));
+    pub(super) fn is_more_binding(&self, shown: &Shown) -> bool {
+        let ours = (shown.remaining, std::cmp::Reverse(shown.reset().unwrap_or(0)));
         (self.remaining, std::cmp::Reverse(self.reset)) < ours
     }
 

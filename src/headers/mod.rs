@@ -4,6 +4,7 @@ mod draft;
 mod fields;
 mod ietf;
 mod inner;
+mod note;
 mod number;
 #[cfg(test)]
 mod proptests;
@@ -14,16 +15,16 @@ mod tests;
 mod x_ratelimit;
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderName, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Response};
 
 pub use self::draft::Draft;
+pub(crate) use self::note::Note;
 pub(crate) use self::shown::{UNAVAILABLE_RETRY, retry_after, retry_secs};
 
 use self::inner::Inner;
 use self::shown::Shown;
 use self::x_ratelimit::Reset;
 use crate::decision::Decision;
-use crate::rejection::Rejection;
 
 /// Which header fields a layer writes, on responses that pass and on refusals: any combination of families.
 ///
@@ -152,36 +153,35 @@ impl Headers {
         names
     }
 
-    /// Writes what `decision` says into its response, be that the service's or a refusal.
-    pub(crate) fn write<B>(&self, decision: &Decision, response: &mut Response<B>) {
-        if self.shadow {
-            shadow::write(decision, response.headers_mut());
-        }
-        // With gRPC, or a response that the user builds, a refusal has another status, but it always carries its
-        // reason.
-        let refused_inside = decision.is_allowed()
-            && (response.status() == StatusCode::TOO_MANY_REQUESTS
-                || response.extensions().get::<Rejection>().is_some());
-        if !refused_inside {
-            self.write_fields(decision, response.headers_mut());
+    /// Keeps what a decision says until its response is there.
+    #[inline]
+    pub(crate) fn note(self, decision: &Decision) -> Note {
+        let shows = self.x_ratelimit.is_some() || self.ietf.is_some();
+        let lists = self.ietf.is_some() || self.shadow;
+        Note {
+            headers: self,
+            shown: if shows { Shown::of(decision) } else { None },
+            decision: lists.then(|| Box::new(decision.clone())),
         }
     }
 
-    fn write_fields(&self, decision: &Decision, headers: &mut HeaderMap) {
+    /// Writes what `decision` says into its response, be that the service's or a refusal.
+    pub(crate) fn write<B>(self, decision: &Decision, response: &mut Response<B>) {
         if self.retry_after
             && let Some(secs) = retry_after(decision)
         {
             // Whoever builds the refusal may know better, or spread its clients.
-            headers.entry(RETRY_AFTER).or_insert_with(|| number::number(secs));
+            let retry_after = response.headers_mut().entry(RETRY_AFTER);
+            retry_after.or_insert_with(|| number::number(secs));
         }
-        if self.x_ratelimit.is_none() && self.ietf.is_none() {
-            return;
-        }
-        let Some(shown) = Shown::of(decision) else { return };
+        self.note(decision).write(response);
+    }
+
+    /// Writes the families' fields, unless those of an inner layer are more binding.
+    fn write_families(self, shown: &Shown, decision: Option<&Decision>, headers: &mut HeaderMap) {
         if fields::any_in(headers) {
-            let now_secs = decision.now().as_micros() / 1_000_000;
-            let inner = Inner::read(headers, now_secs).filter(|_| decision.is_allowed());
-            if inner.is_some_and(|inner| inner.is_more_binding(&shown)) {
+            let inner = Inner::read(headers, shown.now_secs()).filter(|_| shown.is_allowed);
+            if inner.is_some_and(|inner| inner.is_more_binding(shown)) {
                 return;
             }
             for name in &fields::ALL {
@@ -189,10 +189,10 @@ impl Headers {
             }
         }
         if let Some(reset) = self.x_ratelimit {
-            x_ratelimit::write(&shown, reset, headers);
+            x_ratelimit::write(shown, reset, headers);
         }
-        if let Some(draft) = self.ietf {
-            ietf::write(&shown, draft, headers);
+        if let (Some(draft), Some(decision)) = (self.ietf, decision) {
+            ietf::write(shown, decision, draft, headers);
         }
     }
 }

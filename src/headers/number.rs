@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::HeaderValue;
 
 /// The largest Integer of a structured field: 15 digits (RFC 9651, section 3.3.1).
@@ -11,15 +10,16 @@ pub(super) const MAX_INTEGER: u64 = 999_999_999_999_999;
 /// Limits and what remains of them are nearly always less.
 const SMALL: usize = 10_000;
 
-static DIGITS: [[u8; 4]; SMALL] = {
-    let mut digits = [[b'0'; 4]; SMALL];
+/// The small numbers in order, four digits each.
+static DIGITS: [u8; SMALL * 4] = {
+    let mut digits = [b'0'; SMALL * 4];
     let mut n = 0;
     while n < SMALL {
         let mut rest = n;
-        let mut place = 4;
+        let mut place = n * 4 + 4;
         while rest > 0 {
             place -= 1;
-            digits[n][place] = b'0' + (rest % 10) as u8;
+            digits[place] = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
         n += 1;
@@ -27,24 +27,36 @@ static DIGITS: [[u8; 4]; SMALL] = {
     digits
 };
 
-/// The digits of a small number, which live as long as the program.
-fn small(value: u64) -> Option<&'static [u8]> {
-    let digits = DIGITS.get(usize::try_from(value).ok()?)?;
+static TEXT: &str = match std::str::from_utf8(&DIGITS) {
+    Ok(text) => text,
+    Err(_) => panic!("digits are ASCII"),
+};
+
+/// The text of a small number, which lives as long as the program.
+#[inline]
+fn small(value: u64) -> Option<&'static str> {
+    let index = usize::try_from(value).ok().filter(|&index| index < SMALL)?;
     let leading_zeros = match value {
         0..10 => 3,
         10..100 => 2,
         100..1_000 => 1,
         _ => 0,
     };
-    digits.get(leading_zeros..)
+    TEXT.get(index * 4 + leading_zeros..index * 4 + 4)
 }
 
 /// A number as a header value, at most [`MAX_INTEGER`]. Below 10 000 it is free of allocation.
+#[inline]
 pub(super) fn number(value: u64) -> HeaderValue {
-    if let Some(digits) = small(value) {
-        return HeaderValue::from_maybe_shared(Bytes::from_static(digits))
-            .expect("digits are a header value");
+    match small(value) {
+        // Whatever else makes a value of bytes that are there already checks them at several times the cost.
+        Some(text) => HeaderValue::from_static(text),
+        None => large(value),
     }
+}
+
+#[inline(never)]
+fn large(value: u64) -> HeaderValue {
     let mut buffer = [0; 15];
     let mut start = buffer.len();
     let mut rest = value.min(MAX_INTEGER);
@@ -62,6 +74,7 @@ pub(super) const fn ceil_secs(duration: Duration) -> u64 {
         .as_secs()
         .saturating_add((duration.subsec_nanos() > 0) as u64)
 }
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -11,51 +11,62 @@ use crate::store::Mode;
 /// How long a client waits when the store gave no answer: stores come back within seconds.
 pub(crate) const UNAVAILABLE_RETRY: Duration = Duration::from_secs(1);
 
-/// What a decision shows of its leading policy.
+/// What a decision shows of its leading policy. It outlives the decision, and is small: it waits for the response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'a> {
-    pub(super) decision: &'a Decision,
-    pub(super) leading: &'a PolicyDecision,
+pub(super) struct Shown {
     pub(super) limit: u64,
     pub(super) remaining: u64,
-    /// Whole seconds. `None` if the request is denied however long it waits.
-    pub(super) reset: Option<u64>,
+    /// The store's time, in microseconds.
+    now: u64,
+    /// From then on, in microseconds. `None` if the request is denied however long it waits.
+    reset_after: Option<u64>,
+    pub(super) is_allowed: bool,
 }
 
-impl<'a> Shown<'a> {
+const SECOND: u64 = 1_000_000;
+
+impl Shown {
     /// `None` if no policy leads.
-    pub(super) fn of(decision: &'a Decision) -> Option<Self> {
+    #[inline]
+    pub(super) fn of(decision: &Decision) -> Option<Self> {
         // An unlimited one leads where its key is blocked by hand, and has no numbers.
         let leading = decision
             .leading()
             .filter(|policy| !policy.quota().is_unlimited())?;
         Some(Self {
-            decision,
-            leading,
             limit: leading.limit(),
             remaining: leading.remaining(),
-            reset: match decision.verdict() {
-                Verdict::Allowed => decision.reset_after().map(ceil_secs),
-                _ => retry_after(decision),
-            },
+            now: decision.now().as_micros(),
+            reset_after: decision.reset_after().map(micros_up),
+            is_allowed: decision.is_allowed(),
         })
+    }
+
+    /// The time until the reset: whole seconds, rounded up. Of a denied request, what [`retry_after`] says.
+    #[inline]
+    pub(super) fn reset(&self) -> Option<u64> {
+        let secs = self.reset_after?.div_ceil(SECOND);
+        Some(if self.is_allowed { secs } else { secs.max(1) })
     }
 
     /// The reset as a time: whole seconds since the Unix epoch. The sum is rounded, not the time until then, so
     /// that all answers about one instant name the same second.
     pub(super) fn reset_at(&self) -> Option<u64> {
-        let after = self.decision.reset_after()?;
-        let at = self.decision.now().as_micros().saturating_add(micros_up(after));
-        Some(at.div_ceil(1_000_000))
+        Some(self.now.saturating_add(self.reset_after?).div_ceil(SECOND))
     }
 
-    /// The policies that the client may know of.
-    pub(super) fn policies(&self) -> impl Iterator<Item = &'a PolicyDecision> + use<'a> {
-        self.decision
-            .policies()
-            .iter()
-            .filter(|policy| policy.mode() == Mode::Enforce && !policy.quota().is_unlimited())
+    /// The store's time, in whole seconds since the Unix epoch.
+    pub(super) const fn now_secs(&self) -> u64 {
+        self.now / SECOND
     }
+}
+
+/// The policies of a decision that the client may know of.
+pub(super) fn policies(decision: &Decision) -> impl Iterator<Item = &PolicyDecision> {
+    decision
+        .policies()
+        .iter()
+        .filter(|policy| policy.mode() == Mode::Enforce && !policy.quota().is_unlimited())
 }
 
 /// What `Retry-After` says: whole seconds, rounded up, at least 1. `None` if the request may pass, or never will.
@@ -76,7 +87,6 @@ pub(crate) fn retry_secs(wait: Duration) -> u64 {
 /// The window to advertise, in seconds: that of the quota, if it is whole seconds; of a bucket, the time to refill
 /// all of its burst, rounded up.
 pub(super) fn window_secs(quota: &Quota) -> Option<u64> {
-    const SECOND: u64 = 1_000_000;
     let secs = if quota.algorithm() == Some(Algorithm::TokenBucket) {
         let refill = u128::from(quota.limit()?) * u128::from(quota.window_micros());
         let per_sec = u128::from(quota.units_per_window()) * u128::from(SECOND);
@@ -130,7 +140,7 @@ mod tests {
         ] {
             let denied = decision(false, &[Said::new(1).retry(Duration::from_micros(micros))]);
             assert_eq!(retry_after(&denied), Some(secs));
-            assert_eq!(Shown::of(&denied).and_then(|shown| shown.reset), Some(secs));
+            assert_eq!(Shown::of(&denied).and_then(|shown| shown.reset()), Some(secs));
         }
     }
 

@@ -8,6 +8,7 @@ use crate::clock::ManualClock;
 use crate::decision::Verdict;
 use crate::fixtures::{Said, decision, ready};
 use crate::quota::{Quota, Rate};
+use crate::rejection::Rejection;
 use crate::{Limiter, MemoryStore, Penalty, Policy, PolicyDecision, key};
 
 fn write(headers: &Headers, decision: &Decision, mut response: Response<()>) -> Vec<(String, String)> {

@@ -26,9 +26,9 @@ pub(super) fn names(reset: Reset) -> &'static [HeaderName] {
     }
 }
 
-pub(super) fn write(shown: &Shown<'_>, reset: Reset, headers: &mut HeaderMap) {
+pub(super) fn write(shown: &Shown, reset: Reset, headers: &mut HeaderMap) {
     let reset = match reset {
-        Reset::Delta => shown.reset,
+        Reset::Delta => shown.reset(),
         Reset::Epoch => shown.reset_at(),
         Reset::None => None,
     };

@@ -41,6 +41,7 @@ pub(super) enum Form {
 impl<'a> KeyBuilder<'a> {
     /// No parts yet.
     #[must_use]
+    #[inline]
     pub fn new(hasher: &'a KeyHasher) -> Self {
         Self {
             hasher,
@@ -88,15 +89,24 @@ impl<'a> KeyBuilder<'a> {
 
     /// The key of all parts.
     #[must_use]
+    #[inline]
     pub fn finish(mut self) -> Key {
+        if self.encoded.is_empty() || self.encoded.len() > MAX_KEY {
+            self.replace();
+        }
+        Key::new(self.encoded)
+    }
+
+    /// Writes what stands for no parts, or for too many.
+    #[cold]
+    fn replace(&mut self) {
         if self.encoded.is_empty() {
             self.encoded.extend_from_slice(Key::NO_PARTS);
-        } else if self.encoded.len() > MAX_KEY {
+        } else {
             let hash = self.hasher.whole(&self.encoded);
             self.encoded = Buffer::new();
             self.hash(hash);
         }
-        Key::new(self.encoded)
     }
 
     /// Writes what `parts` adds in one form, whatever the extractors prefer. The outermost choice wins, as it
@@ -167,17 +177,18 @@ impl<'a> KeyBuilder<'a> {
         self.encoded.push(b'=');
     }
 
-    /// Adds a part under a tag that is known to need no escape. For the ordinary key, which has but this one part, it is
-    /// to cost little: where tag and length are constants, all copies have a known length.
+    /// Adds a part under a short tag that is known to need no escape. For the ordinary key, which has but this one part,
+    /// it is to cost little: where tag and length are constants, all lengths are, and what is written is copied once.
     #[inline]
     pub(super) fn hashed_safe<const LENGTH: usize>(&mut self, tag: &'static str, value: &[u8; LENGTH]) {
         debug_assert!(is_safe(tag.as_bytes()), "a tag of our own");
+        let mut written = [HASH_MARK; 40];
+        let start = tag.len() + 2;
+        written[..start - 2].copy_from_slice(tag.as_bytes());
+        written[start - 2] = b'=';
+        written[start..start + 22].copy_from_slice(&self.hasher.part_of(tag, value));
         self.separate();
-        self.encoded.extend_from_slice(tag.as_bytes());
-        let mut written = [b'='; 24];
-        written[1] = HASH_MARK;
-        written[2..].copy_from_slice(&self.hasher.part(tag, value));
-        self.encoded.extend_from_slice(&written);
+        self.encoded.extend_from_slice(&written[..start + 22]);
     }
 
     fn separate(&mut self) {

@@ -1,10 +1,10 @@
 //! How parts of keys are hashed.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
-use siphasher::sip128::SipHasher13;
+use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
 use super::encoding::base64url;
@@ -39,8 +39,13 @@ enum Kind {
     #[default]
     Public,
     Secret([u8; blake3::KEY_LEN]),
-    InProcess(SipHasher13),
+    InProcess([u64; 2]),
 }
+
+/// What is hashed starts with one of these, to keep parts and whole keys apart. The length of the tag behind the first
+/// keeps ("a", "bc") and ("ab", "c") apart.
+const PART: u8 = 0;
+const WHOLE: u8 = 1;
 
 impl KeyHasher {
     const MIN_SECRET: usize = 16;
@@ -68,38 +73,41 @@ impl KeyHasher {
     #[must_use]
     pub fn in_process() -> Self {
         // One for all, so that layers with one store agree on its keys.
-        static HASHER: OnceLock<SipHasher13> = OnceLock::new();
+        static SECRET: OnceLock<[u64; 2]> = OnceLock::new();
         // The standard library's random state is a source of randomness that needs no crate.
         let half = || RandomState::new().hash_one(());
-        let hasher = HASHER.get_or_init(|| SipHasher13::new_with_keys(half(), half()));
+        let secret = SECRET.get_or_init(|| [half(), half()]);
         Self {
-            kind: Kind::InProcess(*hasher),
+            kind: Kind::InProcess(*secret),
         }
     }
 
     /// The hash of a part's value, another one for every tag.
-    #[inline]
     pub(super) fn part(&self, tag: &str, value: &[u8]) -> [u8; 22] {
-        // The length in front keeps ("a", "bc") and ("ab", "c") apart, the byte before it parts and whole
-        // keys.
-        let length = (tag.len() as u64).to_le_bytes();
-        let pieces = [&[0], &length[..], tag.as_bytes(), value];
-        let mut short = [0; 64];
-        let mut end = 0;
-        for piece in pieces {
-            match short.get_mut(end..end + piece.len()) {
-                Some(room) => room.copy_from_slice(piece),
-                None => return self.hash(&pieces.concat()),
-            }
-            end += piece.len();
+        if let Kind::InProcess(secret) = &self.kind {
+            return base64url(sip(*secret, tag, value));
         }
-        self.hash(&short[..end])
+        let mut input = SmallVec::<[u8; 128]>::new();
+        input.push(PART);
+        input.extend_from_slice(&(tag.len() as u64).to_le_bytes());
+        input.extend_from_slice(tag.as_bytes());
+        input.extend_from_slice(value);
+        self.hash(&input)
+    }
+
+    /// The same. In process, where all lengths are constants, it is straight code.
+    #[inline]
+    pub(super) fn part_of<const LENGTH: usize>(&self, tag: &'static str, value: &[u8; LENGTH]) -> [u8; 22] {
+        match &self.kind {
+            Kind::InProcess(secret) => base64url(sip(*secret, tag, value)),
+            Kind::Public | Kind::Secret(_) => self.part(tag, value),
+        }
     }
 
     /// The hash of encoded parts.
     pub(super) fn whole(&self, encoded: &[u8]) -> [u8; 22] {
         let mut input = SmallVec::<[u8; 512]>::new();
-        input.push(1);
+        input.push(WHOLE);
         input.extend_from_slice(encoded);
         self.hash(&input)
     }
@@ -108,11 +116,36 @@ impl KeyHasher {
         let hash = match &self.kind {
             Kind::Public => blake3::hash(input),
             Kind::Secret(secret) => blake3::keyed_hash(secret, input),
-            Kind::InProcess(keyed) => return base64url(keyed.hash(input).as_bytes()),
+            Kind::InProcess([k0, k1]) => {
+                return base64url(SipHasher13::new_with_keys(*k0, *k1).hash(input).as_bytes());
+            }
         };
         let mut bits = [0; 16];
         bits.copy_from_slice(&hash.as_bytes()[..16]);
         base64url(bits)
+    }
+}
+
+/// 128 bits of SipHash-1-3 of a part.
+#[inline(always)]
+fn sip([k0, k1]: [u64; 2], tag: &str, value: &[u8]) -> [u8; 16] {
+    let mut hasher = SipHasher13::new_with_keys(k0, k1);
+    hasher.write_u8(PART);
+    hasher.write_u64(tag.len() as u64);
+    feed(&mut hasher, tag.as_bytes());
+    feed(&mut hasher, value);
+    hasher.finish128().as_u128().to_le_bytes()
+}
+
+/// Writes words, whose number the compiler can know: what takes any bytes has to find out where those before have ended.
+#[inline(always)]
+fn feed(hasher: &mut SipHasher13, bytes: &[u8]) {
+    let (words, rest) = bytes.as_chunks();
+    for word in words {
+        hasher.write_u64(u64::from_le_bytes(*word));
+    }
+    for byte in rest {
+        hasher.write_u8(*byte);
     }
 }
 
@@ -179,6 +212,16 @@ mod tests {
         assert_ne!(one.part("ip", b"x"), one.part("ip", b"y"));
         assert_ne!(one.part("a", b"bc"), one.part("ab", b"c"));
         assert_ne!(one.part("ip", b"x"), KeyHasher::default().part("ip", b"x"));
+    }
+
+    #[test]
+    fn parts_of_known_length_have_the_hash_of_others() {
+        let secret = KeyHasher::with_secret("0123456789abcdef").unwrap();
+        for hasher in [KeyHasher::default(), secret, KeyHasher::in_process()] {
+            assert_eq!(hasher.part_of("ip", b"12345"), hasher.part("ip", b"12345"));
+            let long = b"0123456789abcdefg";
+            assert_eq!(hasher.part_of("ip", long), hasher.part("ip", long));
+        }
     }
 
     #[test]
