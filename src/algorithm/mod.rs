@@ -12,12 +12,14 @@ mod counter;
 mod fixed;
 mod log;
 mod penalty;
+mod ring;
 mod slots;
 
 use self::bucket::Bucket;
 use self::counter::Counter;
 use self::fixed::Fixed;
-pub(crate) use self::log::Log;
+use self::log::Log;
+pub(crate) use self::log::log_bytes;
 pub(crate) use self::penalty::Offences;
 pub(crate) use self::slots::Slots;
 use crate::quota::{Kind, Layout, MAX_UNITS, Phase, Quota};
@@ -120,7 +122,9 @@ fn ticks(time: u64, shift: u32) -> u64 {
 /// What is known of one counter.
 #[derive(Clone, Debug)]
 pub(crate) enum State {
-    Log(Log),
+    Log(Log<u32>),
+    /// Of a window that the shorter times do not span.
+    LongLog(Log<u64>),
     Slots(Box<Slots>),
     Counter(Counter),
     Fixed(Fixed),
@@ -153,8 +157,13 @@ pub(crate) trait Counting {
         now + terms.slack()
     }
 
+    /// Units that may be charged before a log must be given more memory.
+    fn room(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and the tail, and no later
-    /// than both and the latest.
+    /// than both and the latest. There is room for them.
     fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64);
 
     /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
@@ -206,6 +215,17 @@ pub(crate) trait Counting {
     }
 }
 
+/// Does the same with a log of either kind. `None` for another state.
+macro_rules! if_log {
+    ($state:expr, $log:ident => $do:expr) => {
+        match $state {
+            State::Log($log) => Some($do),
+            State::LongLog($log) => Some($do),
+            _ => None,
+        }
+    };
+}
+
 /// A counter before a charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
@@ -242,6 +262,7 @@ macro_rules! each {
     ($state:expr, $inner:ident => $do:expr) => {
         match $state {
             State::Log($inner) => $do,
+            State::LongLog($inner) => $do,
             State::Slots($inner) => $do,
             State::Counter($inner) => $do,
             State::Fixed($inner) => $do,
@@ -254,6 +275,7 @@ impl State {
     /// The state of a counter that was never charged, repaired.
     pub(crate) fn new(terms: &Terms, now: u64) -> Self {
         let mut state = match terms.layout {
+            Layout::Log if log::is_long(terms.window) => Self::LongLog(Log::default()),
             Layout::Log => Self::Log(Log::default()),
             Layout::Slots(slots) => Self::Slots(Box::new(Slots::new(slots))),
             Layout::Counter => Self::Counter(Counter::default()),
@@ -262,6 +284,29 @@ impl State {
         };
         each!(&mut state, state => state.repair(terms, now));
         state
+    }
+
+    /// Units that may be charged before a log must be given more memory.
+    #[inline]
+    pub(crate) fn room(&self) -> u64 {
+        each!(self, state => state.room())
+    }
+
+    /// Units in a log. `None` if it is none.
+    pub(crate) fn log_len(&self) -> Option<u64> {
+        if_log!(self, log => log.len())
+    }
+
+    /// Makes room for `units` in all, if it is a log.
+    pub(crate) fn grow_log(&mut self, units: u64) {
+        if_log!(self, log => log.grow(units)).unwrap_or(());
+    }
+
+    /// Counts the units of a log in slots: what it becomes when there is no memory left for it.
+    pub(crate) fn compact_log(&mut self, slots: u16, terms: &Terms) {
+        if let Some(slots) = if_log!(self, log => Slots::from_log(log, slots, terms)) {
+            *self = Self::Slots(Box::new(slots));
+        }
     }
 
     /// A sliding counter that says this of itself elsewhere.

@@ -44,14 +44,12 @@ impl Place {
 impl Shard {
     #[inline]
     pub(super) fn find(&self, hash: u64, identity: &Identity<'_>) -> Option<usize> {
-        self.counters
-            .find(hash, |entry| entry.identity().same_counter(identity))
+        self.counters.find(hash, |entry| entry.is_of(identity))
     }
 
     #[inline]
     pub(super) fn find_mut(&mut self, hash: u64, identity: &Identity<'_>) -> Option<&mut Entry> {
-        self.counters
-            .find_mut(hash, |entry| entry.identity().same_counter(identity))
+        self.counters.find_mut(hash, |entry| entry.is_of(identity))
     }
 
     pub(super) fn entry(&self, bucket: usize) -> &Entry {
