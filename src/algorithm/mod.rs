@@ -213,6 +213,34 @@ pub(crate) trait Counting {
             full_at: self.full_at(terms, now),
         }
     }
+
+    /// Charges `cost` units if they fit and tells what is known after: [`before`](Self::before) and
+    /// [`after`](Self::after) for one that is alone, whose stamp is as early as can be. `None`, and nothing is charged, if
+    /// there is no room for them.
+    #[inline]
+    fn take(&mut self, terms: &Terms, now: u64, cost: u64) -> Option<Taken> {
+        self.repair(terms, now);
+        let stamp = self.tail(terms).max(now);
+        let granted = match cost {
+            0 => terms.capacity > 0,
+            _ => cost <= self.free(terms, now),
+        };
+        if granted && cost > 0 {
+            if cost > self.room() {
+                return None;
+            }
+            self.charge(terms, now, stamp, cost);
+        }
+        Some(Taken {
+            granted,
+            stamp,
+            after: After {
+                free: self.free(terms, now),
+                earliest: self.earliest(terms, now, cost),
+                full_at: self.full_at(terms, now),
+            },
+        })
+    }
 }
 
 /// Does the same with a log of either kind. `None` for another state.
@@ -255,6 +283,15 @@ pub(crate) struct After {
     pub(crate) earliest: Option<u64>,
     /// The first time at which nothing is left of what was charged.
     pub(crate) full_at: u64,
+}
+
+/// What became of one grant of one charge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) granted: bool,
+    /// The time that stamps the charge.
+    pub(crate) stamp: u64,
+    pub(crate) after: After,
 }
 
 /// Does the same with whichever state it is.
@@ -335,6 +372,12 @@ impl State {
     #[inline]
     pub(crate) fn after(&mut self, terms: &Terms, now: u64, charge: (u64, u64), cost: u64) -> After {
         each!(self, state => state.after(terms, now, charge, cost))
+    }
+
+    /// See [`Counting::take`].
+    #[inline]
+    pub(crate) fn take(&mut self, terms: &Terms, now: u64, cost: u64) -> Option<Taken> {
+        each!(self, state => state.take(terms, now, cost))
     }
 
     pub(crate) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {

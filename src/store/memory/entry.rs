@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hasher};
 use super::budget::Budget;
 use super::held::Held;
 use super::kept_key::KeptKey;
-use super::table::Kept;
-use crate::algorithm::{After, Before, Terms};
+use super::table::{Kept, Table};
+use crate::algorithm::{After, Before, Taken, Terms};
 use crate::policy::PolicyName;
 use crate::quota::Layout;
 use crate::store::Charge;
@@ -70,7 +70,7 @@ impl<'a> Identity<'a> {
 /// A counter. The cost of a check is that of the cache lines it touches: here one that identifies the counter and one
 /// with its state, whose loads need not wait for each other.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C)]
 pub(super) struct Entry {
     key: KeptKey,
     policy: PolicyName,
@@ -87,8 +87,8 @@ pub(super) struct Entry {
 const _: () = assert!(size_of::<Entry>() == 128);
 
 impl Entry {
-    /// What a counter takes from the budget at first: its place in the table (which is at least 7/16 full), a
-    /// long key, and the least that its state can shrink to.
+    /// What a counter takes from the budget at first: itself and its place in the table, a long key, and the least that
+    /// its state can shrink to.
     pub(super) fn first_bytes(identity: &Identity<'_>, terms: &Terms) -> usize {
         let state = match identity.key {
             Some(_) => Held::first_bytes(terms),
@@ -98,7 +98,7 @@ impl Entry {
     }
 
     fn place_bytes(identity: &Identity<'_>) -> usize {
-        size_of::<Self>() * 16 / 7 + identity.key.map_or(0, KeptKey::heap_bytes)
+        Table::<Self>::ENTRY_BYTES + identity.key.map_or(0, KeptKey::heap_bytes)
     }
 
     /// A counter whose first bytes are already taken.
@@ -184,13 +184,29 @@ impl Entry {
     ) -> After {
         let after = self.held.after(terms, now, charge, cost, budget);
         let (_, units) = charge;
+        self.note_expiry(&after, units > 0);
+        after
+    }
+
+    /// See [`Held::take`].
+    #[inline]
+    pub(super) fn take(&mut self, terms: &Terms, now: u64, cost: u64) -> Option<Taken> {
+        if self.layout == Layout::Bucket {
+            self.date_back_bucket(now);
+        }
+        let taken = self.held.take(terms, now, cost)?;
+        self.note_expiry(&taken.after, taken.granted && cost > 0);
+        Some(taken)
+    }
+
+    #[inline]
+    fn note_expiry(&mut self, after: &After, charged: bool) {
         if self.layout == Layout::Bucket {
             // A bucket at another rate fills at another time. The latest holds: both rates may be asked for.
             self.expires_at = self.expires_at.max(after.full_at);
-        } else if units > 0 {
+        } else if charged {
             self.expires_at = after.full_at;
         }
-        after
     }
 
     pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
@@ -220,10 +236,6 @@ impl Entry {
 }
 
 impl Kept for Entry {
-    fn hash(&self, seed: &impl BuildHasher) -> u64 {
-        self.identity().hash(seed)
-    }
-
     fn is_over(&mut self, now: u64) -> bool {
         self.repair_expiry(now);
         self.expires_at <= now

@@ -1,7 +1,7 @@
 //! A state within the bytes that are taken for it.
 
 use super::budget::Budget;
-use crate::algorithm::{After, Before, Counting, Slots, State, Terms, log_bytes};
+use crate::algorithm::{After, Before, Counting, Slots, State, Taken, Terms, log_bytes};
 use crate::quota::Layout;
 
 /// Slots that a log turns into when there is no memory for it to grow: 1/16 of a window too strict. Fewer, down
@@ -132,6 +132,16 @@ impl Held {
             Some(terms) => self.state.after(&terms, now, charge, cost),
             None => self.state.after(terms, now, charge, cost),
         }
+    }
+
+    /// One grant of one charge: [`before`](Self::before) and [`after`](Self::after) at once. `None`, and nothing is charged,
+    /// where it needs bytes from the budget, or the state is not of its layout's own kind.
+    #[inline]
+    pub(super) fn take(&mut self, terms: &Terms, now: u64, cost: u64) -> Option<Taken> {
+        if matches!(self.state, State::Slots(_)) && !matches!(terms.layout, Layout::Slots(_)) {
+            return None;
+        }
+        self.state.take(terms, now, cost)
     }
 
     /// See [`State::date_back_bucket`].

@@ -1,13 +1,12 @@
 //! The ordinary request: one grant of one charge, whose counter exists.
 
 use super::Shared;
-use super::decide::fits;
 use super::entry::Identity;
 use crate::algorithm::Terms;
 use crate::store::{Charge, ChargeState, Mode, Stamp};
 
-/// One grant of an enforced charge without a penalty on a counter that exists: the ordinary request. `None` for any other, to be
-/// decided in general; this is the same with one counter, for speed.
+/// One grant of an enforced charge without a penalty on a counter that exists and need not grow: the ordinary request. `None` for
+/// any other, to be decided in general; this is the same with one counter, for speed.
 #[inline]
 pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<KnownOutcome> {
     if charge.mode != Mode::Enforce || charge.penalty.is_some() {
@@ -19,17 +18,13 @@ pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<Know
     let mut shard = shared.shards[shared.shard_of(hash)].lock();
     let entry = shard.find_mut(hash, &identity)?;
     let now = shared.clock.now();
-    let before = entry.before(&terms, now);
-    let stamp = before.tail.max(now);
-    let granted = fits(before.free, &terms, charge.cost, 1);
-    let units = if granted == 0 { 0 } else { charge.cost };
-    let after = entry.after(&terms, now, (stamp, units), charge.cost, &shared.budget);
+    let taken = entry.take(&terms, now, charge.cost)?;
     drop(shard);
     Some(KnownOutcome {
-        granted: granted > 0,
+        granted: taken.granted,
         now: Stamp::from_micros(now),
-        stamp: Stamp::from_micros(stamp),
-        state: ChargeState::after(&after, now, granted),
+        stamp: Stamp::from_micros(taken.stamp),
+        state: ChargeState::after(&taken.after, now, u32::from(taken.granted)),
     })
 }
 

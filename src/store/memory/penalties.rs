@@ -56,9 +56,9 @@ impl Record {
         }
     }
 
-    /// What a record takes from the budget: its place in the table (which is at least 7/16 full), and a long key.
+    /// What a record takes from the budget: itself and its place in the table, and a long key.
     fn bytes(offender: &Offender<'_>) -> usize {
-        size_of::<Self>() * 16 / 7 + KeptKey::heap_bytes(offender.key)
+        Table::<Self>::ENTRY_BYTES + KeptKey::heap_bytes(offender.key)
     }
 
     fn write(&mut self, offences: Offences, penalty: &Penalty) {
@@ -69,10 +69,6 @@ impl Record {
 }
 
 impl Kept for Record {
-    fn hash(&self, seed: &impl BuildHasher) -> u64 {
-        self.offender().hash(seed)
-    }
-
     /// A time of expiry that lies too far ahead was written under another clock, and the next check repairs the state.
     fn is_over(&mut self, now: u64) -> bool {
         self.expires_at = self.expires_at.min(now + self.lasts);
@@ -104,7 +100,7 @@ impl Penalties {
         offences: Offences,
         penalty: &Penalty,
         now: u64,
-        (budget, seed): (&Budget, &impl BuildHasher),
+        budget: &Budget,
     ) -> bool {
         let records = self.records.get_or_insert_default();
         if let Some(record) = records.find_mut(hash, |record| record.offender() == *offender) {
@@ -112,21 +108,21 @@ impl Penalties {
             return true;
         }
         if records.is_full() || budget.is_full() {
-            sweep(records, now, SWEEP_PER_NEW_RECORD, budget, seed);
+            sweep(records, now, SWEEP_PER_NEW_RECORD, budget);
         }
         if !budget.take_key(Record::bytes(offender)) {
             budget.count_overflow();
             return false;
         }
-        let mut record = Record {
+        let mut record = Box::new(Record {
             key: KeptKey::new(offender.key),
             policy: offender.policy.clone(),
             offences,
             expires_at: 0,
             lasts: 0,
-        };
+        });
         record.write(offences, penalty);
-        records.insert(hash, record, seed);
+        records.insert(hash, record);
         true
     }
 
@@ -139,22 +135,16 @@ impl Penalties {
     }
 
     /// See [`Table::sweep`].
-    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget, seed: &impl BuildHasher) -> bool {
+    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget) -> bool {
         match &mut self.records {
-            Some(records) => sweep(records, now, count, budget, seed),
+            Some(records) => sweep(records, now, count, budget),
             None => true,
         }
     }
 }
 
-fn sweep(
-    records: &mut Table<Record>,
-    now: u64,
-    count: usize,
-    budget: &Budget,
-    seed: &impl BuildHasher,
-) -> bool {
-    records.sweep(now, count, seed, |record| {
+fn sweep(records: &mut Table<Record>, now: u64, count: usize, budget: &Budget) -> bool {
+    records.sweep(now, count, |record| {
         budget.return_key(Record::bytes(&record.offender()));
     })
 }
@@ -179,8 +169,7 @@ pub(super) fn block(shared: &Shared, ask: &Ask<'_>, time: u64) -> bool {
         let mut offences = penalties.get(hash, &offender).unwrap_or_default();
         offences.repair(penalty, now);
         offences.block(penalty, now, time);
-        let room = (&shared.budget, &shared.seed);
-        blocked &= penalties.put((hash, &offender), offences, penalty, now, room);
+        blocked &= penalties.put((hash, &offender), offences, penalty, now, &shared.budget);
     }
     blocked
 }
