@@ -130,3 +130,66 @@ impl<T: Time> Ring<T> {
         self.head = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Push(u64),
+        Drop(usize),
+        Remove(usize, usize),
+        Grow(usize),
+        Fill(u64),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (0u64..1_000).prop_map(Step::Push),
+            3 => (0usize..4).prop_map(Step::Drop),
+            2 => (0usize..12, 1usize..4).prop_map(|(index, count)| Step::Remove(index, count)),
+            1 => (0usize..24).prop_map(Step::Grow),
+            1 => (0u64..1_000).prop_map(Step::Fill),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_ring_is_a_queue(steps in prop::collection::vec(any_step(), 1..200)) {
+            let (mut ring, mut queue) = (Ring::<u64>::default(), VecDeque::new());
+            for step in steps {
+                match step {
+                    Step::Push(time) if ring.room() > 0 => {
+                        ring.push(time);
+                        queue.push_back(time);
+                    }
+                    Step::Drop(count) if count <= queue.len() => {
+                        ring.drop_front(count);
+                        queue.drain(..count);
+                    }
+                    Step::Remove(index, count) if index + count <= queue.len() => {
+                        ring.remove(index, count);
+                        queue.drain(index..index + count);
+                    }
+                    Step::Grow(capacity) => {
+                        let before = ring.len() + ring.room();
+                        ring.grow(capacity);
+                        prop_assert_eq!(ring.len() + ring.room(), before.max(capacity));
+                    }
+                    Step::Fill(time) => {
+                        ring.fill(time);
+                        queue.iter_mut().for_each(|each| *each = time);
+                    }
+                    _ => {}
+                }
+                let times: VecDeque<u64> = (0..ring.len()).map(|index| ring.get(index)).collect();
+                prop_assert_eq!(&times, &queue);
+            }
+        }
+    }
+}
