@@ -16,8 +16,10 @@ pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<Know
     let identity = Identity::new(charge, &terms);
     let hash = identity.hash(&shared.seed);
     let mut shard = shared.shards[shared.shard_of(hash)].lock();
-    let entry = shard.find_mut(hash, &identity)?;
+    // Before the counter is looked up: reading a clock waits for what memory has not answered yet, and what is read of the
+    // counter need not wait for each other.
     let now = shared.clock.now();
+    let entry = shard.find_mut(hash, &identity)?;
     let taken = entry.take(&terms, now, charge.cost)?;
     drop(shard);
     Some(KnownOutcome {
