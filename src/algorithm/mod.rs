@@ -12,12 +12,14 @@ mod counter;
 mod fixed;
 mod log;
 mod penalty;
+mod ring;
 mod slots;
 
 use self::bucket::Bucket;
 use self::counter::Counter;
 use self::fixed::Fixed;
-pub(crate) use self::log::Log;
+use self::log::Log;
+pub(crate) use self::log::log_bytes;
 pub(crate) use self::penalty::Offences;
 pub(crate) use self::slots::Slots;
 use crate::quota::{Kind, Layout, MAX_UNITS, Phase, Quota};
@@ -120,7 +122,9 @@ fn ticks(time: u64, shift: u32) -> u64 {
 /// What is known of one counter.
 #[derive(Clone, Debug)]
 pub(crate) enum State {
-    Log(Log),
+    Log(Log<u32>),
+    /// Of a window that the shorter times do not span.
+    LongLog(Log<u64>),
     Slots(Box<Slots>),
     Counter(Counter),
     Fixed(Fixed),
@@ -153,8 +157,13 @@ pub(crate) trait Counting {
         now + terms.slack()
     }
 
+    /// Units that may be charged before a log must be given more memory.
+    fn room(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Adds `units`, whether they fit or not, as of `stamp`, which is at least `now` and the tail, and no later
-    /// than both and the latest.
+    /// than both and the latest. There is room for them.
     fn charge(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64);
 
     /// Takes back `units` that were charged as of `stamp`, or nothing: not below zero, not from another
@@ -204,6 +213,45 @@ pub(crate) trait Counting {
             full_at: self.full_at(terms, now),
         }
     }
+
+    /// Charges `cost` units if they fit and tells what is known after: [`before`](Self::before) and
+    /// [`after`](Self::after) for one that is alone, whose stamp is as early as can be. `None`, and nothing is charged, if
+    /// there is no room for them.
+    #[inline]
+    fn take(&mut self, terms: &Terms, now: u64, cost: u64) -> Option<Taken> {
+        self.repair(terms, now);
+        let stamp = self.tail(terms).max(now);
+        let granted = match cost {
+            0 => terms.capacity > 0,
+            _ => cost <= self.free(terms, now),
+        };
+        if granted && cost > 0 {
+            if cost > self.room() {
+                return None;
+            }
+            self.charge(terms, now, stamp, cost);
+        }
+        Some(Taken {
+            granted,
+            stamp,
+            after: After {
+                free: self.free(terms, now),
+                earliest: self.earliest(terms, now, cost),
+                full_at: self.full_at(terms, now),
+            },
+        })
+    }
+}
+
+/// Does the same with a log of either kind. `None` for another state.
+macro_rules! if_log {
+    ($state:expr, $log:ident => $do:expr) => {
+        match $state {
+            State::Log($log) => Some($do),
+            State::LongLog($log) => Some($do),
+            _ => None,
+        }
+    };
 }
 
 /// A counter before a charge.
@@ -237,11 +285,21 @@ pub(crate) struct After {
     pub(crate) full_at: u64,
 }
 
+/// What became of one grant of one charge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) granted: bool,
+    /// The time that stamps the charge.
+    pub(crate) stamp: u64,
+    pub(crate) after: After,
+}
+
 /// Does the same with whichever state it is.
 macro_rules! each {
     ($state:expr, $inner:ident => $do:expr) => {
         match $state {
             State::Log($inner) => $do,
+            State::LongLog($inner) => $do,
             State::Slots($inner) => $do,
             State::Counter($inner) => $do,
             State::Fixed($inner) => $do,
@@ -254,6 +312,7 @@ impl State {
     /// The state of a counter that was never charged, repaired.
     pub(crate) fn new(terms: &Terms, now: u64) -> Self {
         let mut state = match terms.layout {
+            Layout::Log if log::is_long(terms.window) => Self::LongLog(Log::default()),
             Layout::Log => Self::Log(Log::default()),
             Layout::Slots(slots) => Self::Slots(Box::new(Slots::new(slots))),
             Layout::Counter => Self::Counter(Counter::default()),
@@ -262,6 +321,29 @@ impl State {
         };
         each!(&mut state, state => state.repair(terms, now));
         state
+    }
+
+    /// Units that may be charged before a log must be given more memory.
+    #[inline]
+    pub(crate) fn room(&self) -> u64 {
+        each!(self, state => state.room())
+    }
+
+    /// Units in a log. `None` if it is none.
+    pub(crate) fn log_len(&self) -> Option<u64> {
+        if_log!(self, log => log.len())
+    }
+
+    /// Makes room for `units` in all, if it is a log.
+    pub(crate) fn grow_log(&mut self, units: u64) {
+        if_log!(self, log => log.grow(units)).unwrap_or(());
+    }
+
+    /// Counts the units of a log in slots: what it becomes when there is no memory left for it.
+    pub(crate) fn compact_log(&mut self, slots: u16, terms: &Terms) {
+        if let Some(slots) = if_log!(self, log => Slots::from_log(log, slots, terms)) {
+            *self = Self::Slots(Box::new(slots));
+        }
     }
 
     /// A sliding counter that says this of itself elsewhere.
@@ -290,6 +372,12 @@ impl State {
     #[inline]
     pub(crate) fn after(&mut self, terms: &Terms, now: u64, charge: (u64, u64), cost: u64) -> After {
         each!(self, state => state.after(terms, now, charge, cost))
+    }
+
+    /// See [`Counting::take`].
+    #[inline]
+    pub(crate) fn take(&mut self, terms: &Terms, now: u64, cost: u64) -> Option<Taken> {
+        each!(self, state => state.take(terms, now, cost))
     }
 
     pub(crate) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {

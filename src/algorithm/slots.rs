@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Counting, Log, MOST_UNITS, Terms};
+use super::log::{Log, Time};
+use super::{Counting, MOST_UNITS, Terms};
 
 /// Counts of the slots that the window touches, in order of time, empty slots left out.
 ///
@@ -28,7 +29,7 @@ impl Slots {
     }
 
     /// The units of a log, counted in slots: what a log becomes when there is no memory left for it.
-    pub(crate) fn from_log(log: &Log, slots: u16, terms: &Terms) -> Self {
+    pub(super) fn from_log<T: Time>(log: &Log<T>, slots: u16, terms: &Terms) -> Self {
         let mut this = Self::new(slots);
         for time in log.times() {
             this.add(time / this.width(terms), 1);

@@ -158,7 +158,7 @@ impl<'a> Decide<'a> {
         // Sweeping moves buckets, so it comes before any is looked up for good.
         for (_, shard) in &mut self.locks {
             if shard.is_full() || budget.is_full() {
-                shard.sweep(self.now, SWEEP_PER_NEW_KEY, budget, &self.shared.seed);
+                shard.sweep(self.now, SWEEP_PER_NEW_KEY, budget);
             }
         }
         for index in 0..self.counters.len() {
@@ -362,7 +362,7 @@ impl<'a> Decide<'a> {
             };
             if entry.expires_at() > self.now {
                 let shard = &mut self.locks[counter.lock].1;
-                shard.insert(counter.hash, *entry, &self.shared.seed);
+                shard.insert(counter.hash, entry);
                 inserted = true;
             } else {
                 Shard::discard(&entry, &self.shared.budget);
@@ -374,7 +374,7 @@ impl<'a> Decide<'a> {
 
 /// How often `cost` fits into `free` units, up to `want`.
 #[inline]
-pub(super) fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
+fn fits(free: u64, terms: &Terms, cost: u64, want: u32) -> u32 {
     if cost <= 1 && want == 1 {
         // Spares the ordinary request a division.
         return u32::from(if cost == 0 { terms.capacity > 0 } else { free > 0 });

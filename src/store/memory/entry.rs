@@ -2,17 +2,14 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use smallvec::SmallVec;
-
 use super::budget::Budget;
 use super::held::Held;
-use super::table::Kept;
-use crate::algorithm::{After, Before, Terms};
+use super::kept_key::KeptKey;
+use super::table::{Kept, Table};
+use crate::algorithm::{After, Before, Taken, Terms};
 use crate::policy::PolicyName;
 use crate::quota::Layout;
 use crate::store::Charge;
-
-pub(super) const INLINE_KEY: usize = 32;
 
 /// What identifies a counter. `key` is `None` for the counter that keys without room share.
 #[derive(Clone, Copy, Debug)]
@@ -57,33 +54,41 @@ impl<'a> Identity<'a> {
         hasher.finish()
     }
 
-    #[inline]
     pub(super) fn same_counter(&self, other: &Identity<'_>) -> bool {
-        self.key == other.key
-            && self.window == other.window
+        self.key == other.key && self.same_but_for_keys(other)
+    }
+
+    #[inline]
+    fn same_but_for_keys(&self, other: &Identity<'_>) -> bool {
+        self.window == other.window
             && self.layout == other.layout
             && self.offset == other.offset
             && self.policy == other.policy
     }
 }
 
-/// A counter. Small, because the cost of a check is that of the cache lines it touches.
+/// A counter. The cost of a check is that of the cache lines it touches: here one that identifies the counter and one
+/// with its state, whose loads need not wait for each other.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Entry {
-    key: SmallVec<[u8; INLINE_KEY]>,
+    key: KeptKey,
     policy: PolicyName,
     window: u64,
     offset: u64,
+    layout: Layout,
+    shared: bool,
     held: Held,
     /// From this time on the state equals no state.
     expires_at: u64,
-    layout: Layout,
-    shared: bool,
 }
 
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Entry>() == 128);
+
 impl Entry {
-    /// What a counter takes from the budget at first: its place in the table (which is at least 7/16 full), a
-    /// long key, and the least that its state can shrink to.
+    /// What a counter takes from the budget at first: itself and its place in the table, a long key, and the least that
+    /// its state can shrink to.
     pub(super) fn first_bytes(identity: &Identity<'_>, terms: &Terms) -> usize {
         let state = match identity.key {
             Some(_) => Held::first_bytes(terms),
@@ -93,25 +98,24 @@ impl Entry {
     }
 
     fn place_bytes(identity: &Identity<'_>) -> usize {
-        let key = identity.key.map_or(0, <[u8]>::len);
-        size_of::<Self>() * 16 / 7 + if key > INLINE_KEY { key } else { 0 }
+        Table::<Self>::ENTRY_BYTES + identity.key.map_or(0, KeptKey::heap_bytes)
     }
 
     /// A counter whose first bytes are already taken.
     #[inline]
     pub(super) fn new(identity: &Identity<'_>, terms: &Terms, now: u64) -> Self {
         Self {
-            key: SmallVec::from_slice(identity.key.unwrap_or_default()),
+            key: KeptKey::new(identity.key.unwrap_or_default()),
             policy: identity.policy.clone(),
             window: identity.window,
             offset: identity.offset,
+            layout: identity.layout,
+            shared: identity.key.is_none(),
             held: match identity.key {
                 Some(_) => Held::new(terms, now),
                 None => Held::shared(terms, now),
             },
             expires_at: 0,
-            layout: identity.layout,
-            shared: identity.key.is_none(),
         }
     }
 
@@ -129,12 +133,21 @@ impl Entry {
     #[inline]
     pub(super) fn identity(&self) -> Identity<'_> {
         Identity {
-            key: (!self.shared).then_some(&self.key),
+            key: (!self.shared).then(|| self.key.as_bytes()),
             policy: &self.policy,
             layout: self.layout,
             window: self.window,
             offset: self.offset,
         }
+    }
+
+    #[inline]
+    pub(super) fn is_of(&self, identity: &Identity<'_>) -> bool {
+        let same_key = match identity.key {
+            Some(key) => !self.shared && self.key == *key,
+            None => self.shared,
+        };
+        same_key && self.identity().same_but_for_keys(identity)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -171,13 +184,29 @@ impl Entry {
     ) -> After {
         let after = self.held.after(terms, now, charge, cost, budget);
         let (_, units) = charge;
+        self.note_expiry(&after, units > 0);
+        after
+    }
+
+    /// See [`Held::take`].
+    #[inline]
+    pub(super) fn take(&mut self, terms: &Terms, now: u64, cost: u64) -> Option<Taken> {
+        if self.layout == Layout::Bucket {
+            self.date_back_bucket(now);
+        }
+        let taken = self.held.take(terms, now, cost)?;
+        self.note_expiry(&taken.after, taken.granted && cost > 0);
+        Some(taken)
+    }
+
+    #[inline]
+    fn note_expiry(&mut self, after: &After, charged: bool) {
         if self.layout == Layout::Bucket {
             // A bucket at another rate fills at another time. The latest holds: both rates may be asked for.
             self.expires_at = self.expires_at.max(after.full_at);
-        } else if units > 0 {
+        } else if charged {
             self.expires_at = after.full_at;
         }
-        after
     }
 
     pub(super) fn give_back(&mut self, terms: &Terms, now: u64, stamp: u64, units: u64) {
@@ -207,10 +236,6 @@ impl Entry {
 }
 
 impl Kept for Entry {
-    fn hash(&self, seed: &impl BuildHasher) -> u64 {
-        self.identity().hash(seed)
-    }
-
     fn is_over(&mut self, now: u64) -> bool {
         self.repair_expiry(now);
         self.expires_at <= now

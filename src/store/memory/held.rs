@@ -1,7 +1,7 @@
 //! A state within the bytes that are taken for it.
 
 use super::budget::Budget;
-use crate::algorithm::{After, Before, Counting, Log, Slots, State, Terms};
+use crate::algorithm::{After, Before, Counting, Slots, State, Taken, Terms, log_bytes};
 use crate::quota::Layout;
 
 /// Slots that a log turns into when there is no memory for it to grow: 1/16 of a window too strict. Fewer, down
@@ -21,7 +21,7 @@ impl Held {
     pub(super) fn first_bytes(terms: &Terms) -> usize {
         match terms.layout {
             Layout::Log => {
-                Log::bytes(terms.capacity).clamp(Slots::most_bytes(2), Slots::most_bytes(COMPACT_SLOTS))
+                log_bytes(terms, terms.capacity).clamp(Slots::most_bytes(2), Slots::most_bytes(COMPACT_SLOTS))
             }
             Layout::Slots(slots) => Slots::most_bytes(slots),
             Layout::Counter | Layout::Fixed | Layout::FixedPerKey | Layout::Bucket => 0,
@@ -71,9 +71,8 @@ impl Held {
     pub(super) fn copy(&self, terms: &Terms, budget: &Budget) -> Option<Self> {
         let first_bytes = Self::first_bytes(terms);
         let needed = match &self.state {
-            State::Log(log) => Log::bytes(log.len()),
             State::Slots(slots) => Slots::most_bytes(slots.slots()),
-            State::Counter(_) | State::Fixed(_) | State::Bucket(_) => 0,
+            state => log_bytes(terms, state.log_len().unwrap_or(0)),
         };
         let mut copy = Self::with(self.state.clone(), first_bytes);
         copy.bytes = needed.max(first_bytes) as u32;
@@ -126,15 +125,23 @@ impl Held {
         budget: &Budget,
     ) -> After {
         let (_, units) = charge;
-        if let State::Log(log) = &self.state
-            && units > log.room()
-        {
+        if units > self.state.room() {
             self.grow_or_compact(terms, units, budget);
         }
         match self.substituted(terms) {
             Some(terms) => self.state.after(&terms, now, charge, cost),
             None => self.state.after(terms, now, charge, cost),
         }
+    }
+
+    /// One grant of one charge: [`before`](Self::before) and [`after`](Self::after) at once. `None`, and nothing is charged,
+    /// where it needs bytes from the budget, or the state is not of its layout's own kind.
+    #[inline]
+    pub(super) fn take(&mut self, terms: &Terms, now: u64, cost: u64) -> Option<Taken> {
+        if matches!(self.state, State::Slots(_)) && !matches!(terms.layout, Layout::Slots(_)) {
+            return None;
+        }
+        self.state.take(terms, now, cost)
     }
 
     /// See [`State::date_back_bucket`].
@@ -151,20 +158,20 @@ impl Held {
     /// Lets a log grow by doubling within the budget. Where there is no budget left, the log turns into slots,
     /// which its first bytes have paid for: stricter by a slot, and back to a log once it has run empty.
     fn grow_or_compact(&mut self, terms: &Terms, units: u64, budget: &Budget) {
-        let State::Log(log) = &mut self.state else { return };
-        let needed = log.len().saturating_add(units).min(Log::MOST);
-        let doubled = (log.len() * 2).max(4).min(terms.capacity).max(needed);
+        let Some(len) = self.state.log_len() else { return };
+        let needed = len.saturating_add(units);
+        let doubled = (len * 2).max(4).min(terms.capacity).max(needed);
         for target in [doubled, needed] {
-            let more = Log::bytes(target).saturating_sub(self.bytes as usize);
+            let more = log_bytes(terms, target).saturating_sub(self.bytes as usize);
             if budget.take_bytes(more) {
                 self.bytes += more as u32;
-                log.set_capacity(target);
+                self.state.grow_log(target);
                 return;
             }
         }
         budget.count_overflow();
         let slots = Slots::that_fit(self.first_bytes as usize).min(COMPACT_SLOTS);
-        self.state = State::Slots(Box::new(Slots::from_log(log, slots, terms)));
+        self.state.compact_log(slots, terms);
         budget.return_bytes(self.extra_bytes());
         self.bytes = self.first_bytes;
     }

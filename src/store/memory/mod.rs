@@ -4,6 +4,7 @@ mod budget;
 mod decide;
 mod entry;
 mod held;
+mod kept_key;
 mod known;
 mod penalties;
 mod shard;
@@ -78,10 +79,14 @@ impl Shared {
     }
 }
 
-/// A shard on cache lines of its own, so that two cores do not fight over neighbours.
-#[repr(align(128))]
+/// A shard on a cache line of its own, so that two cores do not fight over neighbours, and on no more, so that all of them
+/// stay in a core's cache.
+#[repr(align(64))]
 #[derive(Default)]
 struct Lock(Mutex<Shard>);
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Lock>() == 64);
 
 impl Lock {
     fn lock(&self) -> MutexGuard<'_, Shard> {

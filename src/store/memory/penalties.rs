@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::Shared;
 use super::budget::Budget;
-use super::entry::INLINE_KEY;
+use super::kept_key::KeptKey;
 use super::table::{Kept, Table};
 use crate::algorithm::Offences;
 use crate::penalty::Penalty;
@@ -39,7 +39,7 @@ impl<'a> Offender<'a> {
 /// One key's offences under one policy.
 #[derive(Debug)]
 pub(super) struct Record {
-    key: SmallVec<[u8; INLINE_KEY]>,
+    key: KeptKey,
     policy: PolicyName,
     offences: Offences,
     /// From this time on the state equals no state.
@@ -51,15 +51,14 @@ pub(super) struct Record {
 impl Record {
     fn offender(&self) -> Offender<'_> {
         Offender {
-            key: &self.key,
+            key: self.key.as_bytes(),
             policy: &self.policy,
         }
     }
 
-    /// What a record takes from the budget: its place in the table (which is at least 7/16 full), and a long key.
+    /// What a record takes from the budget: itself and its place in the table, and a long key.
     fn bytes(offender: &Offender<'_>) -> usize {
-        let key = offender.key.len();
-        size_of::<Self>() * 16 / 7 + if key > INLINE_KEY { key } else { 0 }
+        Table::<Self>::ENTRY_BYTES + KeptKey::heap_bytes(offender.key)
     }
 
     fn write(&mut self, offences: Offences, penalty: &Penalty) {
@@ -70,10 +69,6 @@ impl Record {
 }
 
 impl Kept for Record {
-    fn hash(&self, seed: &impl BuildHasher) -> u64 {
-        self.offender().hash(seed)
-    }
-
     /// A time of expiry that lies too far ahead was written under another clock, and the next check repairs the state.
     fn is_over(&mut self, now: u64) -> bool {
         self.expires_at = self.expires_at.min(now + self.lasts);
@@ -81,10 +76,10 @@ impl Kept for Record {
     }
 }
 
-/// The records of one shard.
+/// The records of one shard. Behind a pointer, as most shards have none.
 #[derive(Debug, Default)]
 pub(super) struct Penalties {
-    records: Table<Record>,
+    records: Option<Box<Table<Record>>>,
 }
 
 /// Buckets that an ask with a new record looks at for expired ones, where it would make the table grow.
@@ -93,12 +88,9 @@ const SWEEP_PER_NEW_RECORD: usize = 8;
 impl Penalties {
     /// The offences of one who has a record.
     pub(super) fn get(&self, hash: u64, offender: &Offender<'_>) -> Option<Offences> {
-        let bucket = self.find(hash, offender)?;
-        Some(self.records.entry(bucket).offences)
-    }
-
-    fn find(&self, hash: u64, offender: &Offender<'_>) -> Option<usize> {
-        self.records.find(hash, |record| record.offender() == *offender)
+        let records = self.records.as_ref()?;
+        let bucket = records.find(hash, |record| record.offender() == *offender)?;
+        Some(records.entry(bucket).offences)
     }
 
     /// Keeps offences in a record. False if there is none and no room for it.
@@ -108,44 +100,53 @@ impl Penalties {
         offences: Offences,
         penalty: &Penalty,
         now: u64,
-        (budget, seed): (&Budget, &impl BuildHasher),
+        budget: &Budget,
     ) -> bool {
-        if let Some(bucket) = self.find(hash, offender) {
-            self.records.entry_mut(bucket).write(offences, penalty);
+        let records = self.records.get_or_insert_default();
+        if let Some(record) = records.find_mut(hash, |record| record.offender() == *offender) {
+            record.write(offences, penalty);
             return true;
         }
-        if self.records.is_full() || budget.is_full() {
-            self.sweep(now, SWEEP_PER_NEW_RECORD, budget, seed);
+        if records.is_full() || budget.is_full() {
+            sweep(records, now, SWEEP_PER_NEW_RECORD, budget);
         }
         if !budget.take_key(Record::bytes(offender)) {
             budget.count_overflow();
             return false;
         }
-        let mut record = Record {
-            key: SmallVec::from_slice(offender.key),
+        let mut record = Box::new(Record {
+            key: KeptKey::new(offender.key),
             policy: offender.policy.clone(),
             offences,
             expires_at: 0,
             lasts: 0,
-        };
+        });
         record.write(offences, penalty);
-        self.records.insert(hash, record, seed);
+        records.insert(hash, record);
         true
     }
 
     pub(super) fn remove(&mut self, hash: u64, offender: &Offender<'_>, budget: &Budget) {
-        let found = self.find(hash, offender);
-        if let Some(record) = found.and_then(|bucket| self.records.remove(bucket)) {
+        let Some(records) = &mut self.records else { return };
+        let found = records.find(hash, |record| record.offender() == *offender);
+        if let Some(record) = found.and_then(|bucket| records.remove(bucket)) {
             budget.return_key(Record::bytes(&record.offender()));
         }
     }
 
     /// See [`Table::sweep`].
-    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget, seed: &impl BuildHasher) -> bool {
-        self.records.sweep(now, count, seed, |record| {
-            budget.return_key(Record::bytes(&record.offender()));
-        })
+    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget) -> bool {
+        match &mut self.records {
+            Some(records) => sweep(records, now, count, budget),
+            None => true,
+        }
     }
+}
+
+fn sweep(records: &mut Table<Record>, now: u64, count: usize, budget: &Budget) -> bool {
+    records.sweep(now, count, |record| {
+        budget.return_key(Record::bytes(&record.offender()));
+    })
 }
 
 /// Blocks the keys of all charges with a penalty; for no time, forgets what they did. False if there was no room.
@@ -168,8 +169,7 @@ pub(super) fn block(shared: &Shared, ask: &Ask<'_>, time: u64) -> bool {
         let mut offences = penalties.get(hash, &offender).unwrap_or_default();
         offences.repair(penalty, now);
         offences.block(penalty, now, time);
-        let room = (&shared.budget, &shared.seed);
-        blocked &= penalties.put((hash, &offender), offences, penalty, now, room);
+        blocked &= penalties.put((hash, &offender), offences, penalty, now, &shared.budget);
     }
     blocked
 }

@@ -44,14 +44,12 @@ impl Place {
 impl Shard {
     #[inline]
     pub(super) fn find(&self, hash: u64, identity: &Identity<'_>) -> Option<usize> {
-        self.counters
-            .find(hash, |entry| entry.identity().same_counter(identity))
+        self.counters.find(hash, |entry| entry.is_of(identity))
     }
 
     #[inline]
     pub(super) fn find_mut(&mut self, hash: u64, identity: &Identity<'_>) -> Option<&mut Entry> {
-        self.counters
-            .find_mut(hash, |entry| entry.identity().same_counter(identity))
+        self.counters.find_mut(hash, |entry| entry.is_of(identity))
     }
 
     pub(super) fn entry(&self, bucket: usize) -> &Entry {
@@ -101,9 +99,9 @@ impl Shard {
     }
 
     /// Puts a charged counter into the table.
-    pub(super) fn insert(&mut self, hash: u64, entry: Entry, seed: &impl BuildHasher) {
+    pub(super) fn insert(&mut self, hash: u64, entry: Box<Entry>) {
         self.shared += usize::from(entry.is_shared());
-        self.counters.insert(hash, entry, seed);
+        self.counters.insert(hash, entry);
     }
 
     pub(super) fn remove(&mut self, bucket: usize, budget: &Budget) {
@@ -123,10 +121,10 @@ impl Shard {
     }
 
     /// See [`Table::sweep`].
-    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget, seed: &impl BuildHasher) -> bool {
-        self.counters.sweep(now, count, seed, |entry| {
+    pub(super) fn sweep(&mut self, now: u64, count: usize, budget: &Budget) -> bool {
+        self.counters.sweep(now, count, |entry| {
             self.shared -= usize::from(entry.is_shared());
-            Self::discard(&entry, budget);
+            Self::discard(entry, budget);
         })
     }
 
@@ -159,14 +157,14 @@ mod tests {
                 panic!("there is room");
             };
             entry.after(&terms, now, (now, 1), 1, &budget);
-            shard.insert(identity.hash(&seed), *entry, &seed);
+            shard.insert(identity.hash(&seed), entry);
         }
         let capacity = shard.counters.capacity();
         assert!(capacity >= 5_000);
         // Requests have moved the hand to the middle of the table.
-        assert!(!shard.sweep(now, capacity / 2, &budget, &seed));
+        assert!(!shard.sweep(now, capacity / 2, &budget));
         for _ in 0..3 {
-            while !shard.sweep(now + 1_000_000, 64, &budget, &seed) {}
+            while !shard.sweep(now + 1_000_000, 64, &budget) {}
         }
         assert_eq!((budget.keys(), budget.bytes()), (0, 0));
         assert!(

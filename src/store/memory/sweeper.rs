@@ -53,7 +53,7 @@ fn run(store: &Weak<Shared>) {
             while !swept {
                 swept = {
                     let mut shard = shard.lock();
-                    shard.sweep(store.clock.now(), STEP, &store.budget, &store.seed)
+                    shard.sweep(store.clock.now(), STEP, &store.budget)
                 };
             }
             swept = false;
@@ -61,7 +61,7 @@ fn run(store: &Weak<Shared>) {
                 swept = {
                     let mut shard = shard.lock();
                     let penalties = &mut shard.penalties;
-                    penalties.sweep(store.clock.now(), STEP, &store.budget, &store.seed)
+                    penalties.sweep(store.clock.now(), STEP, &store.budget)
                 };
             }
         }

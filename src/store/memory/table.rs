@@ -1,23 +1,28 @@
 //! A table that loses what has expired, a few places at a time.
 
-use std::hash::BuildHasher;
-
 use hashbrown::HashTable;
 
 /// What a [`Table`] keeps.
 pub(super) trait Kept {
-    /// The hash that it is found by.
-    fn hash(&self, seed: &impl BuildHasher) -> u64;
-
     /// Whether it equals nothing from now on.
     fn is_over(&mut self, now: u64) -> bool;
 }
 
 /// A hash table with a hand that walks its buckets to drop expired entries.
+///
+/// Entries lie beside it, each by itself: a table is never more than 7/8 full and may be as little as 7/16, and it is moved
+/// as it grows, so what lies in it must be small.
 #[derive(Debug)]
 pub(super) struct Table<E> {
-    table: HashTable<E>,
+    table: HashTable<Place<E>>,
     hand: usize,
+}
+
+/// Compared by the whole hash, so that nearly no other entry than the one that is looked for is read.
+#[derive(Debug)]
+struct Place<E> {
+    hash: u64,
+    entry: Box<E>,
 }
 
 impl<E> Default for Table<E> {
@@ -30,73 +35,73 @@ impl<E> Default for Table<E> {
 }
 
 impl<E: Kept> Table<E> {
+    /// Bytes that an entry takes at most, with its place.
+    pub(super) const ENTRY_BYTES: usize = size_of::<Place<E>>() * 16 / 7 + size_of::<E>();
+
     #[inline]
-    pub(super) fn find(&self, hash: u64, is_it: impl FnMut(&E) -> bool) -> Option<usize> {
-        self.table.find_bucket_index(hash, is_it)
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<usize> {
+        self.table
+            .find_bucket_index(hash, |place| place.hash == hash && is_it(&place.entry))
     }
 
     #[inline]
-    pub(super) fn find_mut(&mut self, hash: u64, is_it: impl FnMut(&E) -> bool) -> Option<&mut E> {
-        self.table.find_mut(hash, is_it)
+    pub(super) fn find_mut(&mut self, hash: u64, is_it: impl Fn(&E) -> bool) -> Option<&mut E> {
+        self.table
+            .find_mut(hash, |place| place.hash == hash && is_it(&place.entry))
+            .map(|place| &mut *place.entry)
     }
 
     pub(super) fn entry(&self, bucket: usize) -> &E {
-        self.table
-            .get_bucket(bucket)
-            .expect("a bucket found under this lock")
+        let place = self.table.get_bucket(bucket);
+        &place.expect("a bucket found under this lock").entry
     }
 
     #[inline]
     pub(super) fn entry_mut(&mut self, bucket: usize) -> &mut E {
+        let place = self.table.get_bucket_mut(bucket);
+        &mut place.expect("a bucket found under this lock").entry
+    }
+
+    pub(super) fn insert(&mut self, hash: u64, entry: Box<E>) {
         self.table
-            .get_bucket_mut(bucket)
-            .expect("a bucket found under this lock")
+            .insert_unique(hash, Place { hash, entry }, |place| place.hash);
     }
 
-    pub(super) fn insert(&mut self, hash: u64, entry: E, seed: &impl BuildHasher) {
-        self.table.insert_unique(hash, entry, |entry| entry.hash(seed));
-    }
-
-    pub(super) fn remove(&mut self, bucket: usize) -> Option<E> {
+    pub(super) fn remove(&mut self, bucket: usize) -> Option<Box<E>> {
         let occupied = self.table.get_bucket_entry(bucket).ok()?;
-        Some(occupied.remove().0)
+        Some(occupied.remove().0.entry)
     }
 
     /// Looks at the next `count` buckets and hands over what has expired. True when the hand has come round.
-    pub(super) fn sweep(
-        &mut self,
-        now: u64,
-        count: usize,
-        seed: &impl BuildHasher,
-        mut expired: impl FnMut(E),
-    ) -> bool {
+    pub(super) fn sweep(&mut self, now: u64, count: usize, mut expired: impl FnMut(&E)) -> bool {
         if self.table.is_empty() {
             self.hand = 0;
-            self.shrink(seed);
+            self.shrink();
             return true;
         }
         for _ in 0..count {
             if self.hand >= self.table.num_buckets() {
                 self.hand = 0;
-                self.shrink(seed);
+                self.shrink();
                 return true;
             }
             let bucket = self.hand;
             self.hand += 1;
-            if let Some(entry) = self.table.get_bucket_mut(bucket)
-                && entry.is_over(now)
+            if let Some(place) = self.table.get_bucket_mut(bucket)
+                && place.entry.is_over(now)
+                && let Some(entry) = self.remove(bucket)
             {
-                self.remove(bucket).into_iter().for_each(&mut expired);
+                expired(&entry);
             }
         }
         false
     }
 
     /// Returns a table's memory once most of it lies empty.
-    fn shrink(&mut self, seed: &impl BuildHasher) {
+    fn shrink(&mut self) {
         if self.table.capacity() > 8 && self.table.len() * 8 < self.table.capacity() {
             let target = self.table.len() * 2;
-            self.table.shrink_to(target, |entry| entry.hash(seed));
+            self.table.shrink_to(target, |place| place.hash);
         }
     }
 

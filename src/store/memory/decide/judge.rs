@@ -59,9 +59,14 @@ impl<'a> Decide<'a> {
     fn write_offences(&mut self, at: usize) {
         let judged = &mut self.judged[at];
         let penalties = &mut self.locks[judged.lock].1.penalties;
-        let room = (&self.shared.budget, &self.shared.seed);
         let whose = (judged.hash, &judged.offender);
-        if !penalties.put(whose, judged.offences, judged.penalty, self.now, room) {
+        if !penalties.put(
+            whose,
+            judged.offences,
+            judged.penalty,
+            self.now,
+            &self.shared.budget,
+        ) {
             judged.offences = Offences::default();
         }
         self.recorded = true;
