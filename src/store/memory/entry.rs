@@ -236,8 +236,8 @@ impl Entry {
 }
 
 impl Kept for Entry {
-    fn is_over(&mut self, now: u64) -> bool {
+    fn over_at(&mut self, now: u64) -> u64 {
         self.repair_expiry(now);
-        self.expires_at <= now
+        self.expires_at
     }
 }

@@ -22,7 +22,11 @@ pub(super) fn acquire_known(shared: &Shared, charge: &Charge<'_>) -> Option<Know
     let entry = shard.find_mut(hash, &identity)?;
     let taken = entry.take(&terms, now, charge.cost)?;
     drop(shard);
-    Some(KnownOutcome::after(&taken.after, (now, taken.stamp), taken.granted))
+    Some(KnownOutcome::after(
+        &taken.after,
+        (now, taken.stamp),
+        taken.granted,
+    ))
 }
 
 #[cfg(test)]

@@ -70,9 +70,9 @@ impl Record {
 
 impl Kept for Record {
     /// A time of expiry that lies too far ahead was written under another clock, and the next check repairs the state.
-    fn is_over(&mut self, now: u64) -> bool {
+    fn over_at(&mut self, now: u64) -> u64 {
         self.expires_at = self.expires_at.min(now + self.lasts);
-        self.expires_at <= now
+        self.expires_at
     }
 }
 

@@ -4,9 +4,12 @@ use hashbrown::HashTable;
 
 /// What a [`Table`] keeps.
 pub(super) trait Kept {
-    /// Whether it equals nothing from now on.
-    fn is_over(&mut self, now: u64) -> bool;
+    /// From when on it equals nothing, if it is not written before.
+    fn over_at(&mut self, now: u64) -> u64;
 }
+
+/// The longest that a sweep passes an entry by without looking at it, in microseconds.
+const LONGEST_UNSEEN: u64 = 60_000_000;
 
 /// A hash table with a hand that walks its buckets to drop expired entries.
 ///
@@ -22,7 +25,24 @@ pub(super) struct Table<E> {
 #[derive(Debug)]
 struct Place<E> {
     hash: u64,
+    /// When a sweep looks at the entry next. An hour's entry is read once a minute, and not each time that the hand
+    /// comes by.
+    look_at: u64,
     entry: Box<E>,
+}
+
+impl<E: Kept> Place<E> {
+    /// Whether the entry equals nothing. It is read only if it may.
+    fn is_over(&mut self, now: u64) -> bool {
+        // Further ahead than any look: the clock was set back since.
+        let is_due = self.look_at <= now || self.look_at - now > LONGEST_UNSEEN;
+        if !is_due {
+            return false;
+        }
+        let over_at = self.entry.over_at(now);
+        self.look_at = over_at.min(now + LONGEST_UNSEEN);
+        over_at <= now
+    }
 }
 
 impl<E> Default for Table<E> {
@@ -63,8 +83,12 @@ impl<E: Kept> Table<E> {
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Box<E>) {
-        self.table
-            .insert_unique(hash, Place { hash, entry }, |place| place.hash);
+        let place = Place {
+            hash,
+            look_at: 0,
+            entry,
+        };
+        self.table.insert_unique(hash, place, |place| place.hash);
     }
 
     pub(super) fn remove(&mut self, bucket: usize) -> Option<Box<E>> {
@@ -88,7 +112,7 @@ impl<E: Kept> Table<E> {
             let bucket = self.hand;
             self.hand += 1;
             if let Some(place) = self.table.get_bucket_mut(bucket)
-                && place.entry.is_over(now)
+                && place.is_over(now)
                 && let Some(entry) = self.remove(bucket)
             {
                 expired(&entry);
