@@ -36,6 +36,17 @@ pub(super) fn counter_key(prefix: &str, charge: &Charge<'_>, terms: &Terms) -> C
     key
 }
 
+/// Whether a counter is one of this subject and policy, by its name.
+pub(super) fn is_of(key: &[u8], prefix: &str, charge: &Charge<'_>) -> bool {
+    // Prefix and schema are those of all keys of a store.
+    key.get(prefix.len() + SCHEMA.len() + 3..)
+        .and_then(|rest| rest.strip_prefix(charge.key.as_bytes()))
+        .and_then(|rest| rest.strip_prefix(b"}:"))
+        .and_then(|rest| rest.strip_prefix(charge.policy.as_str().as_bytes()))
+        // A policy's name may have colons; the last part has none.
+        .is_some_and(|rest| matches!(rest, [b':', last @ ..] if !last.contains(&b':')))
+}
+
 /// Writes where the state of a charge's penalty is: beside its counters, as `tollgate:1:{ip=203.0.113.7}:login:penalty`.
 pub(super) fn penalty_key(prefix: &str, charge: &Charge<'_>) -> CounterKey {
     let mut key = start(prefix, charge);
@@ -157,6 +168,15 @@ mod tests {
                 subject_and_policy(&key),
                 Some((subject.as_bytes(), policy.as_str()))
             );
+            assert!(is_of(&key, "toll:gate", &charge));
+            let others =
+                ["v1/api", "v1/api:read:l1", "v1/api:rea"].map(|name| PolicyName::new(name).unwrap());
+            for other in &others {
+                assert!(!is_of(&key, "toll:gate", &Charge::new(&subject, other, quota)));
+            }
+            for other in [Key::from("{a}:"), Key::from("b")] {
+                assert!(!is_of(&key, "toll:gate", &Charge::new(&other, &policy, quota)));
+            }
         }
         assert_eq!(subject_and_policy(b"tollgate:1:{a"), None);
     }
