@@ -3,6 +3,7 @@
 //! All of them share one answer, in which each finds its part by its place. Whoever makes the call tells them once; whoever
 //! waits has left a waker until then. Those who have gone meanwhile get nothing, so what was for them is for the next.
 
+use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
@@ -12,35 +13,46 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::cause::Cause;
+use super::dispatch::Dispatch;
 use super::order::Order;
 use super::queue::Answered;
 use super::reply::{Answer, Share};
 use crate::store::{Late, StoreError, StoreErrorKind};
 
-/// The callers of one ask, in order of arrival.
+/// One of those who share an ask, as the call knows it.
 #[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) want: u32,
+    pub(super) deadline: Instant,
+}
+
+/// What the callers of one ask share. Each has a place, which is that in the order of arrival.
 pub(super) struct Callers {
+    /// Theirs. It lives on while anybody waits, and its queue tells all whom it has.
+    pub(super) dispatch: Arc<Dispatch>,
     waiting: Mutex<Waiting>,
     told: OnceLock<Told>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Waiting {
-    callers: SmallVec<[Caller; 1]>,
+    /// By place; those that have not been polled may be missing at the end.
+    seats: SmallVec<[Seat; 1]>,
     /// When the keeper looks after them: no later than the first deadline of those who rely on it.
     watched: Option<Instant>,
 }
 
-#[derive(Debug)]
-struct Caller {
-    want: u32,
-    deadline: Instant,
+/// Where a caller waits.
+#[derive(Default)]
+struct Seat {
     presence: Presence,
-    waker: Option<Waker>,
+    /// And when to be woken at the latest.
+    waker: Option<(Waker, Instant)>,
 }
 
-#[derive(Debug)]
+#[derive(Default)]
 enum Presence {
+    #[default]
     Here,
     /// Has gone, or is not asked for any more.
     Gone,
@@ -49,7 +61,6 @@ enum Presence {
 }
 
 /// What all are told, and each one's part of it.
-#[derive(Debug)]
 struct Told {
     answer: Result<(Order, Answer), (StoreErrorKind, Cause)>,
     shares: SmallVec<[Share; 1]>,
@@ -65,6 +76,7 @@ pub(super) struct Remains {
 }
 
 /// Those who are still there.
+#[derive(Clone, Copy)]
 pub(super) struct Present {
     pub(super) count: usize,
     pub(super) want: u32,
@@ -82,9 +94,24 @@ pub(super) enum Left {
     Unwatched,
 }
 
+impl Waiting {
+    fn seat(&mut self, place: usize) -> &mut Seat {
+        if self.seats.len() <= place {
+            self.seats.resize_with(place + 1, Seat::default);
+        }
+        &mut self.seats[place]
+    }
+
+    fn wakers(&mut self) -> impl Iterator<Item = Waker> {
+        let left = self.seats.iter_mut().filter_map(|seat| seat.waker.take());
+        left.map(|(waker, _)| waker)
+    }
+}
+
 impl Callers {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(dispatch: Arc<Dispatch>) -> Self {
         Self {
+            dispatch,
             waiting: Mutex::default(),
             told: OnceLock::new(),
         }
@@ -94,28 +121,18 @@ impl Callers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes another one in. Returns its place.
-    pub(super) fn join(&self, want: u32, deadline: Instant) -> usize {
-        let callers = &mut self.waiting().callers;
-        callers.push(Caller {
-            want,
-            deadline,
-            presence: Presence::Here,
-            waker: None,
-        });
-        callers.len() - 1
-    }
-
     /// Leaves out those who have gone or whose deadline has passed, for good. `None` if nobody is left.
-    pub(super) fn leave_out_the_gone(&self, now: Instant) -> Option<Present> {
+    pub(super) fn leave_out_the_gone(&self, callers: &[Caller], now: Instant) -> Option<Present> {
+        let mut waiting = self.waiting();
         let mut present: Option<Present> = None;
-        for caller in &mut self.waiting().callers {
-            if matches!(caller.presence, Presence::Gone) {
+        for (place, caller) in callers.iter().enumerate() {
+            let seat = waiting.seats.get(place);
+            if seat.is_some_and(|seat| matches!(seat.presence, Presence::Gone)) {
                 continue;
             }
             let deadline = caller.deadline;
             if deadline <= now {
-                caller.presence = Presence::Gone;
+                waiting.seat(place).presence = Presence::Gone;
                 continue;
             }
             let present = present.get_or_insert(Present {
@@ -140,7 +157,7 @@ impl Callers {
     /// Whether nobody waits any more. Then no keeper looks after them, unless it is asked to again.
     pub(super) fn are_over(&self) -> bool {
         let mut waiting = self.waiting();
-        let are_over = waiting.callers.iter().all(|caller| caller.waker.is_none());
+        let are_over = waiting.seats.iter().all(|seat| seat.waker.is_none());
         if are_over {
             waiting.watched = None;
         }
@@ -159,17 +176,20 @@ impl Callers {
         })
     }
 
-    /// Leaves a waker for who has this place, whose deadline is kept by the keeper or by itself.
-    pub(super) fn leave_waker(&self, place: usize, waker: &Waker, is_kept: bool) -> Left {
+    /// Leaves a waker for who has this place, until a deadline that the keeper keeps, or whoever waits.
+    pub(super) fn leave_waker(
+        &self,
+        place: usize,
+        waker: &Waker,
+        (deadline, is_kept): (Instant, bool),
+    ) -> Left {
         let mut waiting = self.waiting();
         if self.are_told() {
             return Left::Told;
         }
-        let caller = &mut waiting.callers[place];
-        let deadline = caller.deadline;
-        match &mut caller.waker {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
+        match &mut waiting.seat(place).waker {
+            Some((known, _)) => known.clone_from(waker),
+            none => *none = Some((waker.clone(), deadline)),
         }
         if is_kept && waiting.watched.is_none_or(|watched| deadline < watched) {
             waiting.watched = Some(deadline);
@@ -188,11 +208,13 @@ impl Callers {
                 return None;
             }
             let mut next: Option<Instant> = None;
-            for caller in &mut waiting.callers {
-                if caller.deadline <= now {
-                    late.extend(caller.waker.take());
-                } else if caller.waker.is_some() {
-                    next = Some(next.map_or(caller.deadline, |next| next.min(caller.deadline)));
+            for seat in &mut waiting.seats {
+                if let Some((_, deadline)) = &seat.waker {
+                    if *deadline > now {
+                        next = Some(next.map_or(*deadline, |next| next.min(*deadline)));
+                    } else {
+                        late.extend(seat.waker.take().map(|(waker, _)| waker));
+                    }
                 }
             }
             waiting.watched = next;
@@ -207,11 +229,7 @@ impl Callers {
         let wakers: SmallVec<[Waker; 8]> = {
             let mut waiting = self.waiting();
             waiting.watched = None;
-            let wakers = waiting
-                .callers
-                .iter_mut()
-                .filter_map(|caller| caller.waker.take());
-            wakers.collect()
+            waiting.wakers().collect()
         };
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -224,11 +242,11 @@ impl Callers {
             return None;
         }
         let (late, keep) = Late::new();
-        let caller = &mut waiting.callers[place];
-        caller.waker = None;
+        let seat = waiting.seat(place);
+        seat.waker = None;
         // One that is not asked for any more gets nothing.
-        if matches!(caller.presence, Presence::Here) {
-            caller.presence = Presence::Late(keep);
+        if matches!(seat.presence, Presence::Here) {
+            seat.presence = Presence::Late(keep);
         }
         Some(late)
     }
@@ -239,36 +257,33 @@ impl Callers {
         if let Some(told) = self.told.get() {
             return told.shares.get(place).copied();
         }
-        let caller = &mut waiting.callers[place];
-        caller.presence = Presence::Gone;
-        caller.waker = None;
+        let seat = waiting.seat(place);
+        seat.presence = Presence::Gone;
+        seat.waker = None;
         None
     }
 
     /// Gives each one that is still there its share, in order of arrival.
-    fn tell(&self, answer: Result<(Order, Answer), StoreError>) -> Remains {
+    fn tell(&self, callers: &[Caller], answer: Result<(Order, Answer), StoreError>) -> Remains {
         let mut remains = Remains::default();
-        let mut wakers: SmallVec<[Waker; 1]>;
+        let wakers: SmallVec<[Waker; 1]>;
         {
             let mut waiting = self.waiting();
-            let callers = mem::take(&mut waiting.callers);
-            wakers = SmallVec::with_capacity(callers.len());
             let mut shares = SmallVec::with_capacity(callers.len());
             let granted = answer.as_ref().map_or(0, |(_, answer)| answer.granted);
             let mut given = 0;
-            for caller in callers {
-                let is_here = !matches!(caller.presence, Presence::Gone);
-                let take = if is_here {
-                    caller.want.min(granted - given)
-                } else {
-                    0
+            for (place, caller) in callers.iter().enumerate() {
+                let seat = waiting.seats.get_mut(place);
+                let presence = seat.map(|seat| mem::take(&mut seat.presence));
+                let take = match &presence {
+                    Some(Presence::Gone) => 0,
+                    _ => caller.want.min(granted - given),
                 };
                 let share = Share::new(given, take, caller.want);
-                given += share.take;
+                given += take;
                 shares.push(share);
-                wakers.extend(caller.waker);
-                if let Presence::Late(keep) = caller.presence
-                    && share.take > 0
+                if let Some(Presence::Late(keep)) = presence
+                    && take > 0
                 {
                     remains.late.push((share, keep));
                 }
@@ -279,6 +294,7 @@ impl Callers {
             let answer = answer.map_err(|error| (error.kind(), Cause::new(error)));
             // Nobody else tells them, and nobody twice.
             drop(self.told.set(Told { answer, shares }));
+            wakers = waiting.wakers().collect();
         }
         wakers.into_iter().for_each(Waker::wake);
         remains
@@ -305,8 +321,12 @@ impl Teller {
         &self.0
     }
 
-    pub(super) fn tell(self, answer: Result<(Order, Answer), StoreError>) -> (Arc<Callers>, Remains) {
-        let remains = self.0.tell(answer);
+    pub(super) fn tell(
+        self,
+        callers: &[Caller],
+        answer: Result<(Order, Answer), StoreError>,
+    ) -> (Arc<Callers>, Remains) {
+        let remains = self.0.tell(callers, answer);
         (Arc::clone(&self.0), remains)
     }
 }
@@ -315,7 +335,13 @@ impl Drop for Teller {
     fn drop(&mut self) {
         if !self.0.are_told() {
             let error = StoreError::new(StoreErrorKind::Unavailable);
-            self.0.tell(Err(error));
+            self.0.tell(&[], Err(error));
         }
+    }
+}
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callers").finish_non_exhaustive()
     }
 }

@@ -156,7 +156,7 @@ impl Dispatch {
             self.spawn(async move {
                 // Where the time is over, who waits has been told already.
                 if call.fly().await.is_ok() {
-                    call.hand_out();
+                    call.arrive().await;
                 }
             });
         }
@@ -172,7 +172,8 @@ impl Dispatch {
             }
             return;
         };
-        let (callers, Remains { rest, late }) = teller.tell(answer.map(|answer| (order, answer)));
+        let (callers, Remains { rest, late }) =
+            teller.tell(&merged.callers, answer.map(|answer| (order, answer)));
         if let Some(rest) = rest {
             self.give_back_share(&callers, rest);
         }

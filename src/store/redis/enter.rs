@@ -4,6 +4,7 @@ use std::sync::{Arc, MutexGuard};
 
 use tokio::time::Instant;
 
+use super::callers::Callers;
 use super::dispatch::Dispatch;
 use super::flight::Flight;
 use super::order::{Order, Wanted, deadline_after, hash_of_one};
@@ -73,7 +74,7 @@ impl Dispatch {
             false => {
                 let is_equal = |order: &Order| order.merges_with(&ask.order);
                 let joined = queue.join(hash, is_equal, (ask.want, deadline));
-                Ok(joined.unwrap_or_else(|| queue.push(hash, ask)))
+                Ok(joined.unwrap_or_else(|| queue.push(hash, ask, Arc::new(Callers::new(Arc::clone(self))))))
             }
         };
         self.wait(queue, joined, (asked, deadline)).map(Entered::Waits)
@@ -88,7 +89,7 @@ impl Dispatch {
         // A call may have lost its place.
         let has_place = queue.has_place(asked);
         drop(queue);
-        let waiting = joined.map(|joined| Waiting::new(Arc::clone(self), joined, asked, deadline));
+        let waiting = joined.map(|joined| Waiting::new(joined, asked, deadline));
         if has_place {
             self.take_along();
         }

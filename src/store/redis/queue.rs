@@ -8,7 +8,7 @@ use hashbrown::{HashTable, hash_table};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::callers::{Callers, Teller};
+use super::callers::{Caller, Callers, Teller};
 use super::carried::Carried;
 use super::key::slot;
 use super::order::{Order, Wanted};
@@ -24,17 +24,21 @@ pub(super) struct Merged {
     pub(super) ask: Wanted,
     /// Until when anybody waits for it.
     pub(super) latest: Instant,
-    pub(super) callers: usize,
+    /// In order of arrival, those who have gone included.
+    pub(super) callers: SmallVec<[Caller; 1]>,
+    /// How many of them are asked for.
+    pub(super) present: usize,
     /// None for an ask that travels alone, in its caller's own future.
     pub(super) teller: Option<Teller>,
 }
 
 impl Merged {
-    pub(super) const fn alone(ask: Wanted) -> Self {
+    pub(super) fn alone(ask: Wanted) -> Self {
         Self {
             latest: ask.deadline,
             ask,
-            callers: 1,
+            callers: SmallVec::new(),
+            present: 1,
             teller: None,
         }
     }
@@ -44,13 +48,13 @@ impl Merged {
         let Some(teller) = &self.teller else {
             return true;
         };
-        let Some(present) = teller.callers().leave_out_the_gone(now) else {
+        let Some(present) = teller.callers().leave_out_the_gone(&self.callers, now) else {
             return false;
         };
         self.ask.want = present.want;
         self.ask.deadline = present.first_deadline;
         self.latest = present.last_deadline;
-        self.callers = present.count;
+        self.present = present.count;
         true
     }
 }
@@ -134,6 +138,11 @@ impl Queue {
         self.waiting.is_empty() && self.has_place(now)
     }
 
+    /// Whether what waits makes as large a call as may be.
+    pub(super) fn fills_a_call(&self) -> bool {
+        self.waiting.len() >= self.bounds.counters
+    }
+
     /// A place for a call that can be made now.
     pub(super) fn take_off(&mut self, now: Instant, deadline: Instant) -> Option<Place> {
         self.is_free(now).then(|| self.place(deadline))
@@ -195,6 +204,7 @@ impl Queue {
             ask,
             latest,
             callers,
+            present,
             teller,
         } = &mut entry.merged;
         let sum = ask.want.checked_add(want)?;
@@ -205,15 +215,18 @@ impl Queue {
         ask.want = sum;
         ask.deadline = ask.deadline.min(deadline);
         *latest = deadline.max(*latest);
-        *callers += 1;
+        callers.push(Caller { want, deadline });
+        *present += 1;
         self.callers += 1;
-        Some((Arc::clone(shared), shared.join(want, deadline)))
+        Some((Arc::clone(shared), callers.len() - 1))
     }
 
     /// Lets a caller wait by itself. From now on, others who ask for the same join it.
-    pub(super) fn push(&mut self, hash: u64, ask: Wanted) -> Joined {
-        let callers = Arc::new(Callers::new());
-        let place = callers.join(ask.want, ask.deadline);
+    pub(super) fn push(&mut self, hash: u64, ask: Wanted, shared: Arc<Callers>) -> Joined {
+        let caller = Caller {
+            want: ask.want,
+            deadline: ask.deadline,
+        };
         let position = self.taken + self.waiting.len() as u64;
         let (waiting, taken) = (&self.waiting, self.taken);
         let entry = |position: u64| &waiting[(position - taken) as usize];
@@ -231,13 +244,14 @@ impl Queue {
             merged: Merged {
                 latest: ask.deadline,
                 ask,
-                callers: 1,
-                teller: Some(Teller::new(Arc::clone(&callers))),
+                callers: SmallVec::from_buf([caller]),
+                present: 1,
+                teller: Some(Teller::new(Arc::clone(&shared))),
             },
             hash,
         });
         self.callers += 1;
-        (callers, place)
+        (shared, 0)
     }
 
     /// The next call's asks; with `per_slot`, of one slot of a cluster. Callers who have gone are left out.
@@ -279,7 +293,7 @@ impl Queue {
         let entry = self.waiting.pop_front()?;
         let position = self.taken;
         self.taken += 1;
-        self.callers -= entry.merged.callers;
+        self.callers -= entry.merged.present;
         if let Ok(equal) = self.equal.find_entry(entry.hash, |&each| each == position) {
             equal.remove();
         }
@@ -289,7 +303,7 @@ impl Queue {
     /// Puts back what was popped last.
     fn unpop(&mut self, entry: Entry) {
         let hash = entry.hash;
-        self.callers += entry.merged.callers;
+        self.callers += entry.merged.present;
         self.waiting.push_front(entry);
         self.taken -= 1;
         let (position, taken) = (self.taken, self.taken);

@@ -194,11 +194,14 @@ impl Answer {
                 Mode::Enforce => counter.enforced,
                 Mode::Shadow => charge.cost,
             };
-            let later = self.units(order, counter, self.granted) - self.units(order, counter, upto);
+            let later = match upto == self.granted {
+                true => 0,
+                false => self.units(order, counter, self.granted) - self.units(order, counter, upto),
+            };
             ChargeState::after(&report.after(counter, self.now, later, cost), self.now, charged)
         });
         let mut blocks = self.blocks.iter();
-        let states = order.charges.iter().zip(counters).map(|(charge, state)| {
+        let mut states = order.charges.iter().zip(counters).map(|(charge, state)| {
             let block = charge.penalty.as_ref().and_then(|_| blocks.next());
             match block {
                 Some(&block @ 1..) if take == 0 || take < want => {
@@ -207,8 +210,13 @@ impl Answer {
                 _ => state,
             }
         });
-        let outcome =
-            Outcome::new(take, Stamp::from_micros(self.now), states).stamp(Stamp::from_micros(self.stamp));
+        let stamp = Stamp::from_micros(self.stamp);
+        let mut outcome = Outcome::new(take, Stamp::from_micros(self.now), []).stamp(stamp);
+        // Nearly always one, which needs no list that grows.
+        outcome.states = match (order.charges.len(), states.next()) {
+            (1, Some(state)) => SmallVec::from_buf([state]),
+            (_, first) => first.into_iter().chain(states).collect(),
+        };
         match self.sent {
             Some(sent) => outcome.sent(sent),
             None => outcome,

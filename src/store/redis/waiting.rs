@@ -9,12 +9,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::callers::{Callers, Left};
 use super::dispatch::Dispatch;
-use super::queue::Answered;
+use super::queue::{Answered, Joined};
 use super::reply::Share;
 
 /// Waits for a share of somebody's call. Dropped, it gives back what it had got without anybody having seen it.
 pub(super) struct Waiting {
-    dispatch: Arc<Dispatch>,
     callers: Arc<Callers>,
     /// Among the callers.
     place: usize,
@@ -33,14 +32,8 @@ enum Time {
 }
 
 impl Waiting {
-    pub(super) fn new(
-        dispatch: Arc<Dispatch>,
-        (callers, place): (Arc<Callers>, usize),
-        asked: Instant,
-        deadline: Instant,
-    ) -> Self {
+    pub(super) fn new((callers, place): Joined, asked: Instant, deadline: Instant) -> Self {
         Self {
-            dispatch,
             callers,
             place,
             asked,
@@ -77,15 +70,16 @@ impl Waiting {
 
     /// Waits no longer.
     fn give_up(&mut self) -> Answered {
-        let Some(late) = self.callers.leave_late(self.place) else {
-            return self
-                .answer()
-                .unwrap_or_else(|| Err(self.dispatch.timed_out(self.asked, None)));
-        };
+        let late = self.callers.leave_late(self.place);
+        if late.is_none()
+            && let Some(answer) = self.answer()
+        {
+            return answer;
+        }
         self.is_answered = true;
         // A call that nobody polls any more may have lost its place meanwhile.
-        self.dispatch.take_along();
-        Err(self.dispatch.timed_out(self.asked, Some(late)))
+        self.callers.dispatch.take_along();
+        Err(self.callers.dispatch.timed_out(self.asked, late))
     }
 }
 
@@ -97,12 +91,15 @@ impl Future for Waiting {
         if let Some(answer) = this.answer() {
             return Poll::Ready(answer);
         }
-        let is_kept = !matches!(this.time, Time::Own(_)) && this.dispatch.keeps_time_here();
-        match this.callers.leave_waker(this.place, context.waker(), is_kept) {
+        let is_kept = !matches!(this.time, Time::Own(_)) && this.callers.dispatch.keeps_time_here();
+        match this
+            .callers
+            .leave_waker(this.place, context.waker(), (this.deadline, is_kept))
+        {
             Left::Told => {}
             Left::Unwatched => {
                 let callers = Arc::clone(&this.callers);
-                this.dispatch.keeper.watch(callers, this.deadline);
+                this.callers.dispatch.keeper.watch(callers, this.deadline);
                 ready!(this.poll_deadline(context, is_kept));
             }
             Left::Waits => ready!(this.poll_deadline(context, is_kept)),
@@ -116,7 +113,7 @@ impl Drop for Waiting {
         if !self.is_answered
             && let Some(share) = self.callers.leave(self.place)
         {
-            self.dispatch.give_back_share(&self.callers, share);
+            self.callers.dispatch.give_back_share(&self.callers, share);
         }
     }
 }
