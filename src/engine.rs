@@ -226,9 +226,13 @@ impl Engine {
             return Decided::Now(Decision::exempt());
         }
         let failures: SmallVec<[FailurePolicy; 1]> = handlings.iter().map(|each| each.failure).collect();
-        let learns = (act == Act::Charge && self.front.is_some()).then(|| Learns {
-            asked: Instant::now(),
-            has_lease: handlings.iter().any(|each| each.lease.is_some()),
+        let front = self.front.as_ref().filter(|_| act == Act::Charge);
+        let learns = front.and_then(|front| {
+            let has_lease = handlings.iter().any(|each| each.lease.is_some());
+            (has_lease || front.local.remembers_denials()).then(|| Learns {
+                asked: Instant::now(),
+                has_lease,
+            })
         });
         match act
             .ask(&*self.store, &Ask::new(charges).deadline(self.deadline))

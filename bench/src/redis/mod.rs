@@ -230,7 +230,7 @@ async fn lone(contestants: &[Contestant], console: &Console, rows: &mut Round) {
             micros.extend(latencies(contestant, keys).await);
         }
     }
-    for (row, mut micros) in rows.iter_mut().zip(micros) {
+    for (row, mut micros) in rows.iter_mut().zip(micros).take(contestants.len()) {
         micros.sort_by(f64::total_cmp);
         let at = |percent| micros[micros.len() * percent / 100];
         (row.lone_p50, row.lone_p99) = (at(50), at(99));

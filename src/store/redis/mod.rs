@@ -55,6 +55,7 @@ use self::link::LinkState;
 use self::order::{Amendment, Order, Wanted, deadline_after};
 use self::queue::Answered;
 pub use self::stats::{Latency, RedisStats};
+pub(super) use self::waiting::Waiting;
 use super::ask::Heeds;
 use super::{
     Ask, Change, Changing, ChargeState, Correction, CorrectionKind, LocalAnswers, Outcome, Retry, Stamp,
@@ -219,7 +220,7 @@ impl Store for RedisStore {
         };
         if !charge.quota.is_unlimited() {
             match self.dispatch.meet(&self.prefix, ask, charge) {
-                Met::Joined(Ok(waiting)) => return StoreFuture::waiting(waiting),
+                Met::Joined(Ok(waiting)) => return StoreFuture::shared(waiting),
                 Met::Joined(Err(error)) => return StoreFuture::ready(Err(error)),
                 Met::Busy(hash, asked, deadline) => {
                     let wanted = Wanted {
@@ -228,7 +229,7 @@ impl Store for RedisStore {
                         deadline,
                     };
                     return match self.dispatch.enter(hash, wanted, asked) {
-                        Ok(Entered::Waits(waiting)) => StoreFuture::waiting(waiting),
+                        Ok(Entered::Waits(waiting)) => StoreFuture::shared(waiting),
                         Ok(Entered::Alone(call)) => StoreFuture::waiting(call.fly_alone()),
                         Err(error) => StoreFuture::ready(Err(error)),
                     };

@@ -45,6 +45,8 @@ pub(super) struct OrderPenalty {
 #[derive(Clone, Debug)]
 pub(super) struct OrderCounter {
     pub(super) key: CounterKey,
+    /// Bytes of its last part.
+    last: usize,
     pub(super) terms: Terms,
     quota: Quota,
     /// Units of all enforced charges on this counter: what the next grant takes.
@@ -128,7 +130,7 @@ impl Order {
             && own.mode == charge.mode
             && self.hold == micros(ask.hold)
             && own.penalty.as_ref().map(|penalty| &penalty.penalty) == penalty
-            && is_of(&counter.key, prefix, charge)
+            && is_of(&counter.key, prefix, charge, counter.last)
     }
 
     /// What [`hash`] is of its charges.
@@ -237,8 +239,10 @@ fn add_up(charges: &mut [OrderCharge]) {
 impl OrderCounter {
     fn new(prefix: &str, charge: &Charge<'_>) -> Option<Self> {
         let terms = Terms::of(&charge.quota, charge.key.as_bytes())?;
+        let (key, last) = counter_key(prefix, charge, &terms);
         Some(Self {
-            key: counter_key(prefix, charge, &terms),
+            key,
+            last,
             terms,
             quota: charge.quota,
             enforced: 0,

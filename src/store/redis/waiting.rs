@@ -13,7 +13,7 @@ use super::queue::{Answered, Joined};
 use super::reply::Share;
 
 /// Waits for a share of somebody's call. Dropped, it gives back what it had got without anybody having seen it.
-pub(super) struct Waiting {
+pub(in crate::store) struct Waiting {
     callers: Arc<Callers>,
     /// Among the callers.
     place: usize,
