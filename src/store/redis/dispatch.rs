@@ -1,7 +1,7 @@
 //! How asks travel: alone in their caller's own future while nothing else is under way, else merged and batched.
 //!
 //! While as many calls as may be are in flight, what arrives waits in the [`Queue`]. The call that ends lets a task
-//! take all of it along in the next. Nothing is added when idle: no task, no timer but the caller's deadline.
+//! take all of it along in the next. Nothing is added when idle: no task, and no timer but for the callers' deadlines.
 //!
 //! Whoever stops waiting, because its deadline has passed or it was dropped, harms nobody else: a call that is under way
 //! is awaited in the background, and what it grants to callers that have gone is given back.

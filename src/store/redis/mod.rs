@@ -1,8 +1,9 @@
 //! The shared store: one atomic script a decision, on the server's clock.
 //!
-//! The path of an ask: [`order`] writes down what it charges; [`dispatch`] lets it travel alone in a [`flight`], or wait
-//! ([`waiting`]) for one that [`queue`] merges and batches; [`call`] puts it into a script's words and [`reply`] reads the
-//! answer; [`link`] is the way to the server.
+//! The path of an ask: [`order`] writes down what it charges; it [enters](enter) alone in a [`flight`], or waits ([`waiting`])
+//! with [`callers`] of equal asks for one that [`queue`] merges and batches, while [`keeper`] keeps the time; [`dispatch`] sends
+//! what waits and hands out answers; [`call`] puts it into a script's words and [`reply`] reads the answer; [`link`] is the way
+//! to the server.
 //! [`settle`] corrects what was charged, many corrections a call.
 
 mod across;
