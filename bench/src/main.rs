@@ -17,7 +17,7 @@ const USAGE: &str =
     "usage: tollgate-bench micro|redis|local [--json FILE] [--rounds N] [--server PATH] [--part NAME]
   micro   what a check and the layer cost in process, against governor and tower_governor
   redis   what a decision through Redis costs, against a textbook's script and a bare INCR;
-          starts the redis-server of PATH, or the one it finds
+          starts the redis-server of PATH, or the one it finds; --part cold, hot or lone measures that alone
   local   what a decision costs that needs no round trip, against governor and a bare INCR; the same server;
           --part denied, leased, zipf or cold measures that alone";
 
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let command = args.next().unwrap_or_default();
     let (mut json, mut rounds, mut server, mut part) = (None, 11, "redis-server".to_owned(), String::new());
+    let mut redis_part = None;
     match command.as_str() {
         callgrind::CHILD => return callgrind::child(args),
         redis::LOAD => return redis::load(args),
@@ -39,12 +40,16 @@ fn main() -> ExitCode {
             },
             ("--server", Some(path)) => server = path,
             ("--part", Some(name)) if command == "local" => part = name,
+            ("--part", Some(name)) if command == "redis" => match redis::Part::of(&name) {
+                Some(named) => redis_part = Some(named),
+                None => return refuse(USAGE),
+            },
             _ => return refuse(USAGE),
         }
     }
     let report = match command.as_str() {
         "micro" => micro::run(rounds),
-        "redis" => match redis::run(rounds, &server) {
+        "redis" => match redis::run(rounds, &server, redis_part) {
             Ok(report) => report,
             Err(why) => return refuse(&why),
         },

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::StoreError;
+#[cfg(feature = "redis")]
+use super::{Outcome, redis::Waiting};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
@@ -17,6 +19,18 @@ pub struct StoreFuture<T> {
 enum State<T> {
     Ready(Option<Result<T, StoreError>>),
     Waiting(Boxed<T>),
+    /// A share of a call that others make, which needs no box, and what makes the answer of it.
+    #[cfg(feature = "redis")]
+    Shared(Waiting, fn(Outcome) -> T),
+}
+
+#[cfg(feature = "redis")]
+impl StoreFuture<Outcome> {
+    pub(super) const fn shared(waiting: Waiting) -> Self {
+        Self {
+            state: State::Shared(waiting, |outcome| outcome),
+        }
+    }
 }
 
 impl<T> StoreFuture<T> {
@@ -68,6 +82,8 @@ impl<T: Unpin> Future for StoreFuture<T> {
         match &mut self.state {
             State::Ready(answer) => Poll::Ready(answer.take().expect("polled after completion")),
             State::Waiting(answer) => answer.as_mut().poll(cx),
+            #[cfg(feature = "redis")]
+            State::Shared(waiting, answer) => Pin::new(waiting).poll(cx).map_ok(*answer),
         }
     }
 }
@@ -76,7 +92,7 @@ impl<T> fmt::Debug for StoreFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
             State::Ready(_) => "StoreFuture(ready)",
-            State::Waiting(_) => "StoreFuture(waiting)",
+            _ => "StoreFuture(waiting)",
         })
     }
 }

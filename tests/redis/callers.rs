@@ -10,7 +10,7 @@ use redis::Value;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::store::{Ask, Charge, StoreErrorKind};
+use tollgate::store::{Ask, Charge, Outcome, StoreError, StoreErrorKind, StoreFuture};
 use tollgate::{Key, Limiter, PolicyName, Quota, RedisStore, Source, Store};
 
 use crate::scripted::{Reply, Scripted, Sent};
@@ -170,6 +170,101 @@ async fn c7_a_caller_that_was_merged_keeps_its_own_deadline() {
         "{first:?} after {took:?}"
     );
     assert_eq!(second, Ok(1), "{:?}", connection.sent());
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_each_of_many_that_wait_for_the_same_is_answered_at_its_own_deadline() {
+    let store = RedisStore::new(scripted(|_| Reply::never()));
+    let mut calls = JoinSet::new();
+    for index in 0..300 {
+        let store = store.clone();
+        calls.spawn(async move {
+            // Later ones wait less long, and some of all go.
+            let (delay, deadline) = (ms(index % 7), ms(80 - index % 50));
+            let answering = acquire_later(&store, delay, "k", deadline);
+            let (answer, took) = match index % 5 {
+                0 => timeout(delay + deadline / 2, answering).await.ok()?,
+                _ => answering.await,
+            };
+            Some((answer, took, deadline))
+        });
+    }
+    for (answer, took, deadline) in calls.join_all().await.into_iter().flatten() {
+        assert!(answer.is_err());
+        assert!(
+            (deadline..=deadline + TICK).contains(&took),
+            "{took:?} for {deadline:?}"
+        );
+    }
+}
+
+/// Checks that are under way, as many as may be at once, without an answer ever, and one that waits for them.
+async fn three_without_answer(store: &RedisStore) -> [StoreFuture<Outcome>; 3] {
+    let policy = PolicyName::new("test").expect("a name");
+    let mut checks = ["a", "b", "c"].map(|key| {
+        let key = Key::from(key);
+        let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
+        store.acquire(&Ask::new(&charges).deadline(ms(50)))
+    });
+    for check in &mut checks {
+        assert!(poll_once(check).await.is_none());
+    }
+    checks
+}
+
+/// The answer to who is polled at first and when woken, and not otherwise.
+async fn answer_when_woken(check: StoreFuture<Outcome>) -> Result<Outcome, StoreError> {
+    let answered = timeout(LATE, tokio::spawn(check)).await;
+    answered.expect("it is woken in time").expect("it does not panic")
+}
+
+#[test]
+fn c7_a_store_whose_runtime_rests_answers_others_in_time() {
+    let resting = runtime();
+    let store = resting.block_on(async { RedisStore::new(scripted(|_| Reply::never())) });
+    runtime().block_on(async {
+        let [.., waiting] = three_without_answer(&store).await;
+        assert!(answer_when_woken(waiting).await.is_err());
+    });
+}
+
+#[test]
+fn c7_who_waits_is_answered_in_time_where_it_goes_on_when_its_runtime_has_ended() {
+    let ending = runtime();
+    let store = ending.block_on(async { RedisStore::new(scripted(|_| Reply::never())) });
+    let [first, second, waiting] = ending.block_on(three_without_answer(&store));
+    drop(ending);
+    runtime().block_on(async {
+        assert!(answer_when_woken(waiting).await.is_err());
+        drop((first, second));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_who_goes_when_it_has_been_answered_gives_its_share_back() {
+    let connection = Scripted::new(|sent| match sent.index {
+        0 | 1 => granted(ms(20)),
+        // Three that waited, and what one of them gives back.
+        2 => replies(&[3]),
+        _ => replies(&[0]),
+    });
+    let store = RedisStore::new(connection.clone());
+    let [first, second, third, fourth, fifth] = ["x", "y", "k", "k", "k"].map(|key| {
+        let (key, policy) = (Key::from(key), PolicyName::new("test").expect("a name"));
+        let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
+        store.acquire(&Ask::new(&charges))
+    });
+    let (mut first, mut second, mut unseen) = (first, second, fourth);
+    assert!(poll_once(&mut first).await.is_none() && poll_once(&mut second).await.is_none());
+    assert!(poll_once(&mut unseen).await.is_none());
+    let (_, _, third, fifth) = tokio::join!(first, second, third, fifth);
+    assert_eq!(third.expect("an answer").granted, 1);
+    assert_eq!(fifth.expect("an answer").states[0].remaining, 97);
+    assert_eq!(store.stats().late_grants, 0);
+    drop(unseen);
+    sleep(ms(1)).await;
+    assert_eq!(store.stats().late_grants, 1);
+    assert_eq!(store.stats().settle_calls, 1, "{:?}", connection.sent());
 }
 
 /// The checks of 8 threads that the store did not answer.

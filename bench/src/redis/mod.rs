@@ -7,12 +7,14 @@
 mod allocations;
 mod contestant;
 mod load;
+mod part;
 mod policies;
 
 use std::process::ExitCode;
 
 use self::contestant::{Contestant, KEYS, Name, WINDOW};
 use self::load::{Load, Outcome, latencies};
+pub(crate) use self::part::Part;
 use crate::harness::runtime;
 use crate::report::{Bar, Report, median};
 use crate::server::{Console, Server};
@@ -72,13 +74,18 @@ struct Row {
 
 type Round = [Row; Name::ALL.len()];
 
-pub(crate) fn run(rounds: usize, program: &str) -> Result<Report, String> {
+/// With `part`, of that alone.
+pub(crate) fn run(rounds: usize, program: &str, part: Option<Part>) -> Result<Report, String> {
     let server = Server::start(program)?;
     let mut report = Report {
         command: "redis",
         bars: &BARS,
         ..Report::default()
     };
+    if let Some(part) = part {
+        runtime().block_on(part.measure(&server.url(), rounds, &mut report));
+        return Ok(report);
+    }
     runtime().block_on(measure(&server, rounds, &mut report));
     for name in Name::ALL {
         let Some(count) = allocations::each(name, &server.url()) else {
@@ -223,7 +230,7 @@ async fn lone(contestants: &[Contestant], console: &Console, rows: &mut Round) {
             micros.extend(latencies(contestant, keys).await);
         }
     }
-    for (row, mut micros) in rows.iter_mut().zip(micros) {
+    for (row, mut micros) in rows.iter_mut().zip(micros).take(contestants.len()) {
         micros.sort_by(f64::total_cmp);
         let at = |percent| micros[micros.len() * percent / 100];
         (row.lone_p50, row.lone_p99) = (at(50), at(99));

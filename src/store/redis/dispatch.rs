@@ -1,42 +1,46 @@
 //! How asks travel: alone in their caller's own future while nothing else is under way, else merged and batched.
 //!
 //! While as many calls as may be are in flight, what arrives waits in the [`Queue`]. The call that ends lets a task
-//! take all of it along in the next. Nothing is added when idle: no task, no timer but the caller's deadline.
+//! take all of it along in the next. Nothing is added when idle: no task, and no timer but for the callers' deadlines.
 //!
 //! Whoever stops waiting, because its deadline has passed or it was dropped, harms nobody else: a call that is under way
 //! is awaited in the background, and what it grants to callers that have gone is given back.
 
-use std::future::{Future, pending};
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::callers::Remains;
 use super::cause::{Cause, Unreadable};
 use super::class::Class;
+use super::enter::Entered;
 use super::flight::Flight;
+use super::keeper::Keeper;
 use super::key::subject_and_policy;
 use super::link::{Link, Report, Route};
 use super::order::{Order, Wanted};
-use super::queue::{Answered, Bounds, Caller, Merged, Place, Queue};
-use super::reply::{Answer, Replies};
+use super::queue::{Answered, Bounds, Merged, Place, Queue};
+use super::reply::{Answer, Replies, Share};
 use super::script::Scripts;
 use super::stats::Stats;
-use super::waiting::Waiting;
 use crate::policy::PolicyName;
-use crate::store::{Change, Changing, Late, LocalAnswers, Outcome, Stamp, StoreError, StoreErrorKind};
+use crate::store::{Change, Changing, Late, LocalAnswers, Stamp, StoreError, StoreErrorKind};
 
 /// Sends asks and hands out answers.
 pub(super) struct Dispatch {
     pub(super) link: Link,
     pub(super) scripts: &'static Scripts,
     queue: Mutex<Queue>,
+    pub(super) hasher: RandomState,
+    pub(super) keeper: Arc<Keeper>,
     /// Whether a call may only have keys of one slot: the server is a cluster.
     per_slot: AtomicBool,
     pub(super) stats: Stats,
@@ -47,15 +51,15 @@ pub(super) struct Dispatch {
     home: OnceLock<Home>,
 }
 
-/// A runtime, and a task that ends with it.
+/// A runtime, and the keeper's task, which ends with it.
 struct Home {
     runtime: Handle,
-    lives: AbortHandle,
+    keeps: AbortHandle,
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        self.lives.abort();
+        self.keeps.abort();
     }
 }
 
@@ -70,6 +74,8 @@ impl Dispatch {
             link,
             scripts,
             queue: Mutex::new(Queue::new(bounds)),
+            hasher: RandomState::default(),
+            keeper: Arc::default(),
             per_slot: AtomicBool::new(per_slot),
             stats: Stats::default(),
             local,
@@ -99,60 +105,12 @@ impl Dispatch {
         if ask.deadline <= asked {
             return Err(self.timed_out(asked, None));
         }
-        match self.enter(&ask, asked)? {
+        let hash = ask.order.hash(&self.hasher);
+        match self.enter(hash, ask, asked)? {
             // Boxed, for who waits has no need of the room that a call takes.
-            Entered::Alone(place) => Box::pin(self.fly_alone(place, ask)).await,
-            Entered::Waits(receiver) => {
-                let mut waiting = Waiting {
-                    dispatch: self,
-                    order: ask.order,
-                    receiver: Some(receiver),
-                };
-                waiting.answer(asked, ask.deadline).await
-            }
+            Entered::Alone(call) => Box::pin(call.fly_alone()).await,
+            Entered::Waits(waiting) => waiting.await,
         }
-    }
-
-    async fn fly_alone(self: Arc<Self>, place: Place, ask: Wanted) -> Answered {
-        let alone = Merged {
-            ask,
-            callers: SmallVec::new(),
-        };
-        let mut call = Flight::new(self, Some(place), SmallVec::from_buf([alone]));
-        call.fly().await?;
-        match call.answers.pop() {
-            Some((Merged { ask, .. }, Ok(answer))) => {
-                Ok(answer.outcome(&ask.order, 0, (answer.granted, ask.want)))
-            }
-            Some((_, Err(error))) => Err(error),
-            None => Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
-        }
-    }
-
-    /// Gives an ask a call of its own, or lets it wait for one that others make.
-    fn enter(self: &Arc<Self>, ask: &Wanted, now: Instant) -> Result<Entered, StoreError> {
-        let mut queue = self.queue();
-        if let Some(place) = queue.take_off(now, ask.deadline) {
-            return Ok(Entered::Alone(place));
-        }
-        let (answer, receiver) = oneshot::channel();
-        let caller = Caller {
-            want: ask.want,
-            deadline: ask.deadline,
-            answer,
-        };
-        let is_in = queue.push(&ask.order, caller);
-        // A call may have lost its place.
-        let has_place = queue.has_place(now);
-        drop(queue);
-        if has_place {
-            self.take_along();
-        }
-        if !is_in {
-            self.stats.count_refused();
-            return Err(StoreError::new(StoreErrorKind::Overloaded));
-        }
-        Ok(Entered::Waits(receiver))
     }
 
     /// Reads a reply, and tells link and clock of it. An error comes with its class.
@@ -198,57 +156,44 @@ impl Dispatch {
             self.spawn(async move {
                 // Where the time is over, who waits has been told already.
                 if call.fly().await.is_ok() {
-                    call.hand_out();
+                    call.arrive().await;
                 }
             });
         }
     }
 
-    /// Gives each caller that is still there its share, in order of arrival, and back what is left.
-    pub(super) fn hand_out(
-        self: &Arc<Self>,
-        order: &Order,
-        callers: SmallVec<[Caller; 1]>,
-        answer: Result<Answer, StoreError>,
-    ) {
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(error) => {
-                let (kind, cause) = (error.kind(), Cause::new(error));
-                for caller in callers {
-                    let shared = StoreError::with_source(kind, cause.clone());
-                    drop(caller.answer.send(Err(shared)));
-                }
-                return;
+    /// Gives each caller that is still there its share, and back what is left.
+    pub(super) fn hand_out(self: &Arc<Self>, merged: Merged, answer: Result<Answer, StoreError>) {
+        let order = merged.ask.order;
+        let Some(teller) = merged.teller else {
+            // Who asked alone has gone, or has its answer.
+            if let Ok(answer) = answer {
+                self.give_back_grants(&order, &answer, Share::new(0, answer.granted, 0));
             }
+            return;
         };
-        let mut given = 0;
-        // All who get nothing are told the same.
-        let mut denied: Option<Outcome> = None;
-        for caller in callers {
-            let take = caller.want.min(answer.granted - given);
-            let outcome = if take > 0 {
-                answer.outcome(order, given, (take, caller.want))
-            } else {
-                denied
-                    .get_or_insert_with(|| answer.outcome(order, given, (0, caller.want)))
-                    .clone()
-            };
-            // What was for one who has gone is for the next.
-            if caller.answer.send(Ok(outcome)).is_ok() {
-                given += take;
-            }
+        let (callers, Remains { rest, late }) =
+            teller.tell(&merged.callers, answer.map(|answer| (order, answer)));
+        if let Some(rest) = rest {
+            self.give_back_share(&callers, rest);
         }
-        if given < answer.granted {
-            self.give_back_grants(order, &answer, given, answer.granted - given);
+        for (share, keep) in late {
+            let (dispatch, callers) = (Arc::clone(self), Arc::clone(&callers));
+            self.spawn(async move {
+                if !keep.await.unwrap_or(false) {
+                    dispatch.give_back_share(&callers, share);
+                }
+            });
         }
     }
 
     /// Gives back grants that nobody got, in the background.
-    fn give_back_grants(self: &Arc<Self>, order: &Order, answer: &Answer, before: u32, take: u32) {
-        self.stats.count_late(take);
-        let charged = answer.charged(order, before, take);
-        self.give_back_charged(order.clone(), charged, take, answer.stamp());
+    pub(super) fn give_back_grants(self: &Arc<Self>, order: &Order, answer: &Answer, share: Share) {
+        if share.take > 0 {
+            self.stats.count_late(share.take);
+            let charged = answer.charged(order, share);
+            self.give_back_charged(order.clone(), charged, share.take, answer.stamp());
+        }
     }
 
     /// Gives back `take` grants, of which each charge was charged so often.
@@ -310,7 +255,7 @@ impl Dispatch {
     /// now and then only. If that one has ended, on the one that asks.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self.home.get() {
-            Some(home) if !home.lives.is_finished() => drop(home.runtime.spawn(work)),
+            Some(home) if !home.keeps.is_finished() => drop(home.runtime.spawn(work)),
             _ => {
                 if let Ok(runtime) = Handle::try_current() {
                     runtime.spawn(work);
@@ -324,15 +269,17 @@ impl Dispatch {
             && let Ok(runtime) = Handle::try_current()
         {
             self.home.get_or_init(|| Home {
-                lives: runtime.spawn(pending::<()>()).abort_handle(),
+                keeps: runtime.spawn(Arc::clone(&self.keeper).keep()).abort_handle(),
                 runtime,
             });
         }
     }
-}
 
-/// How an ask is going to travel.
-enum Entered {
-    Alone(Place),
-    Waits(oneshot::Receiver<Answered>),
+    /// Whether the keeper runs where this is asked. If it runs elsewhere, it may rest while others do not.
+    pub(super) fn keeps_time_here(&self) -> bool {
+        self.home.get().is_some_and(|home| {
+            let here = Handle::try_current();
+            here.is_ok_and(|here| here.id() == home.runtime.id()) && !home.keeps.is_finished()
+        })
+    }
 }

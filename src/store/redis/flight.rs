@@ -10,6 +10,7 @@ use std::time::Duration;
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::attempts::Attempts;
@@ -18,8 +19,9 @@ use super::cause::{Cause, TooLate, Unreadable};
 use super::class::Class;
 use super::dispatch::Dispatch;
 use super::link::{Report, Route};
-use super::queue::{Merged, Place};
-use super::reply::{Answer, Replies, Reply};
+use super::order::Wanted;
+use super::queue::{Answered, Merged, Place};
+use super::reply::{Answer, Replies, Reply, Share};
 use super::script::By;
 use crate::store::{Late, StoreError, StoreErrorKind};
 
@@ -69,8 +71,25 @@ impl Flight {
         }
     }
 
+    /// A call of one ask, in its caller's own future.
+    pub(super) fn alone(dispatch: Arc<Dispatch>, place: Place, ask: Wanted) -> Self {
+        Self::new(dispatch, Some(place), SmallVec::from_buf([Merged::alone(ask)]))
+    }
+
+    pub(super) async fn fly_alone(mut self) -> Answered {
+        self.fly().await?;
+        self.land();
+        match self.answers.pop() {
+            Some((Merged { ask, .. }, Ok(answer))) => {
+                Ok(answer.outcome(&ask.order, Share::new(0, answer.granted, ask.want)))
+            }
+            Some((_, Err(error))) => Err(error),
+            None => Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
+        }
+    }
+
     /// Makes the call, and waits for its reply until the latest deadline of who waits for it. Then there is an answer to
-    /// each ask, or an error if the time is over.
+    /// each ask, or an error if the time is over. The place is still the call's.
     pub(super) async fn fly(&mut self) -> Result<(), StoreError> {
         let asked = Instant::now();
         let mut attempts = Attempts::default();
@@ -106,7 +125,6 @@ impl Flight {
             }
             break;
         }
-        self.land();
         Ok(())
     }
 
@@ -115,7 +133,7 @@ impl Flight {
         let AcquireCall { command, order } =
             AcquireCall::new(self.dispatch.scripts, by, route.clock(), &self.asks);
         self.dispatch.stats.count_call(&self.asks);
-        let deadline = self.asks.iter().map(Merged::latest).max();
+        let deadline = self.asks.iter().map(|merged| merged.latest).max();
         let under_way = self.under_way.insert(UnderWay {
             sent: Instant::now(),
             deadline: deadline.unwrap_or_else(Instant::now),
@@ -172,18 +190,16 @@ impl Flight {
     /// own time is over.
     fn leave_those_in_time(&mut self) {
         let now = Instant::now();
-        if self.answers.iter().any(|(merged, _)| !merged.callers.is_empty()) {
+        if self.answers.iter().any(|(merged, _)| merged.teller.is_some()) {
             self.hand_out();
         }
         let (in_time, over): (Asks, Asks) = mem::take(&mut self.asks)
             .into_iter()
-            .partition(|merged| merged.latest() > now);
+            .partition(|merged| merged.latest > now);
         self.asks = over;
         self.fail(StoreErrorKind::Overloaded, TooLate);
         for mut merged in in_time {
-            let is_alone = merged.callers.is_empty();
-            merged.leave_out_the_gone(now);
-            if is_alone || !merged.callers.is_empty() {
+            if merged.leave_out_the_gone(now) {
                 self.asks.push(merged);
             }
         }
@@ -212,7 +228,20 @@ impl Flight {
     /// Gives the answers to who waits, and back what nobody is there for.
     pub(super) fn hand_out(&mut self) {
         for (merged, answer) in mem::take(&mut self.answers) {
-            self.dispatch.hand_out(&merged.ask.order, merged.callers, answer);
+            self.dispatch.hand_out(merged, answer);
+        }
+    }
+
+    /// Gives the answers to who waits, and frees the call's place. Who is answered may ask again at once: unless what
+    /// waits makes a call already, it leaves when they have had their turn, and takes them along.
+    pub(super) async fn arrive(&mut self) {
+        if self.dispatch.queue().fills_a_call() {
+            self.land();
+        }
+        self.hand_out();
+        if self.place.is_some() {
+            yield_now().await;
+            self.land();
         }
     }
 

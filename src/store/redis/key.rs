@@ -17,8 +17,11 @@ pub(super) type CounterKey = SmallVec<[u8; 80]>;
 
 /// Writes the identity of a counter. The subject is the hash tag, which places all of its counters in one slot of a
 /// cluster; a [`Key`](crate::Key) has no braces.
-pub(super) fn counter_key(prefix: &str, charge: &Charge<'_>, terms: &Terms) -> CounterKey {
+///
+/// And how long the last part is, with its colon.
+pub(super) fn counter_key(prefix: &str, charge: &Charge<'_>, terms: &Terms) -> (CounterKey, usize) {
     let mut key = start(prefix, charge);
+    let before = key.len();
     let (layout, first, then) = match terms.layout {
         Layout::Log => (b'l', terms.window, None),
         Layout::Slots(slots) => (b's', slots.into(), Some((b'/', terms.window))),
@@ -33,7 +36,20 @@ pub(super) fn counter_key(prefix: &str, charge: &Charge<'_>, terms: &Terms) -> C
         key.push(separator);
         push_number(&mut key, number);
     }
-    key
+    let last = key.len() - before;
+    (key, last)
+}
+
+/// Whether a counter's name is that of this subject and policy, with a last part of so many bytes.
+pub(super) fn is_of(key: &[u8], prefix: &str, charge: &Charge<'_>, last: usize) -> bool {
+    let (subject, policy) = (charge.key.as_bytes(), charge.policy.as_str().as_bytes());
+    // Prefix, schema and what stands between the parts are those of all names of a store.
+    let subject_at = prefix.len() + SCHEMA.len() + 3;
+    let policy_at = subject_at + subject.len() + 2;
+    key.len() == policy_at + policy.len() + last
+        && key[subject_at..].starts_with(subject)
+        && key[policy_at..].starts_with(policy)
+        && key[policy_at - 2..].starts_with(b"}:")
 }
 
 /// Writes where the state of a charge's penalty is: beside its counters, as `tollgate:1:{ip=203.0.113.7}:login:penalty`.
@@ -125,7 +141,7 @@ mod tests {
         let (subject, policy) = (Key::from("a"), PolicyName::new("api").unwrap());
         let charge = Charge::new(&subject, &policy, quota);
         let terms = Terms::new(&quota, || 0).unwrap();
-        String::from_utf8(counter_key("tollgate", &charge, &terms).to_vec()).unwrap()
+        String::from_utf8(counter_key("tollgate", &charge, &terms).0.to_vec()).unwrap()
     }
 
     #[test]
@@ -152,11 +168,30 @@ mod tests {
         ] {
             let charge = Charge::new(&subject, &policy, quota);
             let terms = Terms::new(&quota, || 0).unwrap();
-            let key = counter_key("toll:gate", &charge, &terms);
+            let (key, last) = counter_key("toll:gate", &charge, &terms);
             assert_eq!(
                 subject_and_policy(&key),
                 Some((subject.as_bytes(), policy.as_str()))
             );
+            assert!(is_of(&key, "toll:gate", &charge, last));
+            let others = ["v1/api", "v1/api:read:l1", "v1/api:rea", "v1/api:road"]
+                .map(|name| PolicyName::new(name).unwrap());
+            for other in &others {
+                assert!(!is_of(
+                    &key,
+                    "toll:gate",
+                    &Charge::new(&subject, other, quota),
+                    last
+                ));
+            }
+            for other in [Key::from("{a}:"), Key::from("{a}:c"), Key::from("b")] {
+                assert!(!is_of(
+                    &key,
+                    "toll:gate",
+                    &Charge::new(&other, &policy, quota),
+                    last
+                ));
+            }
         }
         assert_eq!(subject_and_policy(b"tollgate:1:{a"), None);
     }

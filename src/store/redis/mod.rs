@@ -1,8 +1,9 @@
 //! The shared store: one atomic script a decision, on the server's clock.
 //!
-//! The path of an ask: [`order`] writes down what it charges; [`dispatch`] lets it travel alone in a [`flight`], or wait
-//! ([`waiting`]) for one that [`queue`] merges and batches; [`call`] puts it into a script's words and [`reply`] reads the
-//! answer; [`link`] is the way to the server.
+//! The path of an ask: [`order`] writes down what it charges; it [enters](enter) alone in a [`flight`], or waits ([`waiting`])
+//! with [`callers`] of equal asks for one that [`queue`] merges and batches, while [`keeper`] keeps the time; [`dispatch`] sends
+//! what waits and hands out answers; [`call`] puts it into a script's words and [`reply`] reads the answer; [`link`] is the way
+//! to the server.
 //! [`settle`] corrects what was charged, many corrections a call.
 
 mod across;
@@ -11,13 +12,16 @@ mod attempts;
 mod breaker;
 mod builder;
 mod call;
+mod callers;
 mod carried;
 mod cause;
 mod class;
 mod clock;
 mod connect_error;
 mod dispatch;
+mod enter;
 mod flight;
+mod keeper;
 mod key;
 mod link;
 mod order;
@@ -42,14 +46,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::aio::ConnectionLike;
+use tokio::time::Instant;
 
 pub use self::builder::RedisStoreBuilder;
 pub use self::connect_error::{ConnectError, ConnectErrorKind};
 use self::dispatch::Dispatch;
+use self::enter::{Entered, Met};
 use self::link::LinkState;
 use self::order::{Amendment, Order, Wanted, deadline_after};
 use self::queue::Answered;
 pub use self::stats::{Latency, RedisStats};
+pub(super) use self::waiting::Waiting;
 use super::ask::Heeds;
 use super::{
     Ask, Change, Changing, ChargeState, Correction, CorrectionKind, LocalAnswers, Outcome, Retry, Stamp,
@@ -174,7 +181,7 @@ impl RedisStore {
         Wanted {
             order: Order::new(&self.prefix, ask, heeds),
             want,
-            deadline: deadline_after(ask.deadline),
+            deadline: deadline_after(Instant::now(), ask.deadline),
         }
     }
 
@@ -209,8 +216,27 @@ fn uncounted(ask: &Ask<'_>, granted: u32, charged: u32) -> Outcome {
 impl Store for RedisStore {
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
         let counts = (ask.want, ask.want);
-        if ask.charges.len() > 1 {
+        let [charge] = ask.charges else {
             return self.send((ask, Heeds::Enforced), counts, Dispatch::acquire);
+        };
+        if !charge.quota.is_unlimited() {
+            match self.dispatch.meet(&self.prefix, ask, charge) {
+                Met::Joined(Ok(waiting)) => return StoreFuture::shared(waiting),
+                Met::Joined(Err(error)) => return StoreFuture::ready(Err(error)),
+                Met::Busy(hash, asked, deadline) => {
+                    let wanted = Wanted {
+                        order: Order::new(&self.prefix, ask, Heeds::Enforced),
+                        want: ask.want,
+                        deadline,
+                    };
+                    return match self.dispatch.enter(hash, wanted, asked) {
+                        Ok(Entered::Waits(waiting)) => StoreFuture::shared(waiting),
+                        Ok(Entered::Alone(call)) => StoreFuture::waiting(call.fly_alone()),
+                        Err(error) => StoreFuture::ready(Err(error)),
+                    };
+                }
+                Met::Free => {}
+            }
         }
         self.send((ask, Heeds::Enforced), counts, Dispatch::acquire_in_one)
     }

@@ -1,15 +1,17 @@
 //! What a caller asks for, ready to be sent.
 
+use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::key::{CounterKey, counter_key, penalty_key};
+use super::key::{CounterKey, counter_key, is_of, penalty_key, subject_and_policy};
 use crate::algorithm::Terms;
 use crate::clock::micros;
 use crate::penalty::Penalty;
-use crate::quota::Layout;
+use crate::quota::{Layout, Quota};
 use crate::store::ask::Heeds;
 use crate::store::{Ask, Charge, Correction, CorrectionKind, Mode, Stamp};
 
@@ -43,7 +45,10 @@ pub(super) struct OrderPenalty {
 #[derive(Clone, Debug)]
 pub(super) struct OrderCounter {
     pub(super) key: CounterKey,
+    /// Bytes of its last part.
+    last: usize,
     pub(super) terms: Terms,
+    quota: Quota,
     /// Units of all enforced charges on this counter: what the next grant takes.
     pub(super) enforced: u64,
 }
@@ -110,6 +115,33 @@ impl Order {
             })
     }
 
+    /// Whether it is that of an ask of one charge, as far as this can be told without writing that down: of equal orders of
+    /// unequal quotas it is not.
+    pub(super) fn is_of(&self, prefix: &str, ask: &Ask<'_>, charge: &Charge<'_>) -> bool {
+        let [own] = &*self.charges else {
+            return false;
+        };
+        let Some(counter) = &own.counter else {
+            return false;
+        };
+        let penalty = Heeds::Enforced.penalty(charge);
+        counter.quota == charge.quota
+            && own.cost == charge.cost.min(MOST_COST)
+            && own.mode == charge.mode
+            && self.hold == micros(ask.hold)
+            && own.penalty.as_ref().map(|penalty| &penalty.penalty) == penalty
+            && is_of(&counter.key, prefix, charge, counter.last)
+    }
+
+    /// What [`hash`] is of its charges.
+    pub(super) fn hash(&self, hasher: &RandomState) -> u64 {
+        let charges = self.charges.iter().filter_map(|charge| {
+            let (subject, policy) = subject_and_policy(charge.key()?)?;
+            Some((subject, policy, charge.cost))
+        });
+        hash(hasher, charges)
+    }
+
     pub(super) fn counters(&self) -> impl Iterator<Item = &OrderCounter> {
         self.charges.iter().filter_map(|charge| charge.counter.as_ref())
     }
@@ -154,6 +186,30 @@ impl OrderCharge {
     }
 }
 
+/// Equal of equal orders. Of each charge, what is counted, under which policy, and its cost.
+pub(super) fn hash<'a>(
+    hasher: &RandomState,
+    charges: impl IntoIterator<Item = (&'a [u8], &'a str, u64)>,
+) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    for (subject, policy, cost) in charges {
+        hasher.write(subject);
+        hasher.write(policy.as_bytes());
+        hasher.write_u64(cost);
+    }
+    hasher.finish()
+}
+
+/// The same of the one charge of an ask.
+pub(super) fn hash_of_one(hasher: &RandomState, charge: &Charge<'_>) -> u64 {
+    let part = (
+        charge.key.as_bytes(),
+        charge.policy.as_str(),
+        charge.cost.min(MOST_COST),
+    );
+    hash(hasher, [part])
+}
+
 /// Charges on one counter add up, under the terms of the first.
 fn add_up(charges: &mut [OrderCharge]) {
     for index in 0..charges.len() {
@@ -183,9 +239,12 @@ fn add_up(charges: &mut [OrderCharge]) {
 impl OrderCounter {
     fn new(prefix: &str, charge: &Charge<'_>) -> Option<Self> {
         let terms = Terms::of(&charge.quota, charge.key.as_bytes())?;
+        let (key, last) = counter_key(prefix, charge, &terms);
         Some(Self {
-            key: counter_key(prefix, charge, &terms),
+            key,
+            last,
             terms,
+            quota: charge.quota,
             enforced: 0,
         })
     }
@@ -222,7 +281,7 @@ impl Amendment {
             ask: Wanted {
                 order: Order::new(prefix, &correction.ask, Heeds::None),
                 want,
-                deadline: deadline_after(correction.ask.deadline),
+                deadline: deadline_after(Instant::now(), correction.ask.deadline),
             },
             amend,
         }
@@ -238,6 +297,6 @@ impl Amendment {
 }
 
 /// The time that a caller waits until. Longer times than a clock can add count as a year.
-pub(super) fn deadline_after(wait: Duration) -> Instant {
-    Instant::now() + wait.min(Duration::from_secs(366 * 86_400))
+pub(super) fn deadline_after(asked: Instant, wait: Duration) -> Instant {
+    asked + wait.min(Duration::from_secs(366 * 86_400))
 }

@@ -1,14 +1,14 @@
 //! What waits for the next call: equal asks merged, in the order of their first arrival.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashTable;
+use hashbrown::{HashTable, hash_table};
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::callers::{Caller, Callers, Teller};
 use super::carried::Carried;
 use super::key::slot;
 use super::order::{Order, Wanted};
@@ -17,40 +17,45 @@ use crate::store::{Outcome, StoreError};
 /// What a waiting caller gets.
 pub(super) type Answered = Result<Outcome, StoreError>;
 
-/// Somebody who waits for an answer.
-#[derive(Debug)]
-pub(super) struct Caller {
-    pub(super) want: u32,
-    pub(super) deadline: Instant,
-    pub(super) answer: oneshot::Sender<Answered>,
-}
-
 /// Equal asks, to be sent as one that is wanted as often as all of them, and who waits for it.
 #[derive(Debug)]
 pub(super) struct Merged {
+    /// With the first of their deadlines.
     pub(super) ask: Wanted,
-    /// In order of arrival.
+    /// Until when anybody waits for it.
+    pub(super) latest: Instant,
+    /// In order of arrival, those who have gone included.
     pub(super) callers: SmallVec<[Caller; 1]>,
+    /// How many of them are asked for.
+    pub(super) present: usize,
+    /// None for an ask that travels alone, in its caller's own future.
+    pub(super) teller: Option<Teller>,
 }
 
 impl Merged {
-    /// Until when anybody waits for it.
-    pub(super) fn latest(&self) -> Instant {
-        let callers = self.callers.iter().map(|caller| caller.deadline);
-        callers.max().unwrap_or(self.ask.deadline)
+    pub(super) fn alone(ask: Wanted) -> Self {
+        Self {
+            latest: ask.deadline,
+            ask,
+            callers: SmallVec::new(),
+            present: 1,
+            teller: None,
+        }
     }
 
-    /// Asks for those alone who are still there. Without callers, it is its own.
-    pub(super) fn leave_out_the_gone(&mut self, now: Instant) {
-        if self.callers.is_empty() {
-            return;
-        }
-        self.callers
-            .retain(|caller| !caller.answer.is_closed() && caller.deadline > now);
-        let deadlines = self.callers.iter().map(|caller| caller.deadline);
-        self.ask.deadline = deadlines.min().unwrap_or(self.ask.deadline);
-        // No more than were merged, which fits.
-        self.ask.want = self.callers.iter().map(|caller| caller.want).sum();
+    /// Asks for those alone who are still there. False if nobody is.
+    pub(super) fn leave_out_the_gone(&mut self, now: Instant) -> bool {
+        let Some(teller) = &self.teller else {
+            return true;
+        };
+        let Some(present) = teller.callers().leave_out_the_gone(&self.callers, now) else {
+            return false;
+        };
+        self.ask.want = present.want;
+        self.ask.deadline = present.first_deadline;
+        self.latest = present.last_deadline;
+        self.present = present.count;
+        true
     }
 }
 
@@ -73,10 +78,9 @@ pub(super) struct Bounds {
 #[derive(Debug)]
 pub(super) struct Queue {
     bounds: Bounds,
-    waiting: VecDeque<Merged>,
-    /// Asks by what they ask for: positions, counted from the first ask ever.
+    waiting: VecDeque<Entry>,
+    /// Asks by their hash: positions, counted from the first ask ever.
     equal: HashTable<u64>,
-    hasher: foldhash::fast::RandomState,
     taken: u64,
     callers: usize,
     /// Each call in flight, and until when its place counts.
@@ -84,6 +88,15 @@ pub(super) struct Queue {
     last_flight: u64,
     is_cluster: bool,
 }
+
+#[derive(Debug)]
+struct Entry {
+    merged: Merged,
+    hash: u64,
+}
+
+/// Who shares an ask, and the place of who has come to them last.
+pub(super) type Joined = (Arc<Callers>, usize);
 
 /// Asks of other slots that are looked past for those of a call's.
 const MOST_SKIPPED: usize = 256;
@@ -100,7 +113,6 @@ impl Queue {
             bounds,
             waiting: VecDeque::new(),
             equal: HashTable::new(),
-            hasher: foldhash::fast::RandomState::default(),
             taken: 0,
             callers: 0,
             flights: SmallVec::new(),
@@ -121,9 +133,19 @@ impl Queue {
         self.flights.len()
     }
 
-    /// A place for a call, if one is free and nobody waits who came before.
+    /// Whether a call can be made now: a place is free, and nobody waits who came before.
+    pub(super) fn is_free(&mut self, now: Instant) -> bool {
+        self.waiting.is_empty() && self.has_place(now)
+    }
+
+    /// Whether what waits makes as large a call as may be.
+    pub(super) fn fills_a_call(&self) -> bool {
+        self.waiting.len() >= self.bounds.counters
+    }
+
+    /// A place for a call that can be made now.
     pub(super) fn take_off(&mut self, now: Instant, deadline: Instant) -> Option<Place> {
-        (self.waiting.is_empty() && self.has_place(now)).then(|| self.place(deadline))
+        self.is_free(now).then(|| self.place(deadline))
     }
 
     /// A caller that has stopped polling its call keeps its place for a while, and no longer.
@@ -152,7 +174,7 @@ impl Queue {
             return None;
         }
         let batch = self.take(per_slot);
-        let until = batch.iter().map(Merged::latest).max()?;
+        let until = batch.iter().map(|merged| merged.latest).max()?;
         Some((self.place(until), batch))
     }
 
@@ -161,47 +183,75 @@ impl Queue {
         self.flights.retain(|(each, _)| *each != place);
     }
 
-    /// Lets a caller wait. False if too many do.
-    pub(super) fn push(&mut self, order: &Order, caller: Caller) -> bool {
-        if self.callers >= self.bounds.waiting {
-            return false;
-        }
-        self.callers += 1;
-        let hash = self.hash(order);
+    pub(super) const fn is_full(&self) -> bool {
+        self.callers >= self.bounds.waiting
+    }
+
+    /// Lets a caller wait with those who ask for the same, if there are any and the call can take that many.
+    pub(super) fn join(
+        &mut self,
+        hash: u64,
+        is_equal: impl Fn(&Order) -> bool,
+        (want, deadline): (u32, Instant),
+    ) -> Option<Joined> {
         let taken = self.taken;
-        let at = |position: u64| (position - taken) as usize;
         let waiting = &self.waiting;
-        let found = self.equal.find_mut(hash, |&position| {
-            waiting[at(position)].ask.order.merges_with(order)
-        });
-        if let Some(position) = found {
-            let merged = &mut self.waiting[at(*position)];
-            let want = merged.ask.want.checked_add(caller.want);
-            let units = |want: u32| order.units_written().saturating_mul(u64::from(want));
-            if let Some(want) = want.filter(|&want| units(want) <= self.bounds.units) {
-                merged.ask.want = want;
-                merged.ask.deadline = merged.ask.deadline.min(caller.deadline);
-                merged.callers.push(caller);
-                return true;
-            }
-            // Full: from now on another one stands for the same.
-            *position = taken + self.waiting.len() as u64;
-        } else {
-            let position = taken + waiting.len() as u64;
-            let (waiting, hasher) = (&self.waiting, &self.hasher);
-            self.equal.insert_unique(hash, position, |&position| {
-                hash_of(hasher, &waiting[at(position)].ask.order)
-            });
+        let position = *self.equal.find(hash, |&position| {
+            is_equal(&waiting[(position - taken) as usize].merged.ask.order)
+        })?;
+        let entry = &mut self.waiting[(position - taken) as usize];
+        let Merged {
+            ask,
+            latest,
+            callers,
+            present,
+            teller,
+        } = &mut entry.merged;
+        let sum = ask.want.checked_add(want)?;
+        if ask.order.units_written().saturating_mul(sum.into()) > self.bounds.units {
+            return None;
         }
-        self.waiting.push_back(Merged {
-            ask: Wanted {
-                order: order.clone(),
-                want: caller.want,
-                deadline: caller.deadline,
+        let shared = teller.as_ref()?.callers();
+        ask.want = sum;
+        ask.deadline = ask.deadline.min(deadline);
+        *latest = deadline.max(*latest);
+        callers.push(Caller { want, deadline });
+        *present += 1;
+        self.callers += 1;
+        Some((Arc::clone(shared), callers.len() - 1))
+    }
+
+    /// Lets a caller wait by itself. From now on, others who ask for the same join it.
+    pub(super) fn push(&mut self, hash: u64, ask: Wanted, shared: Arc<Callers>) -> Joined {
+        let caller = Caller {
+            want: ask.want,
+            deadline: ask.deadline,
+        };
+        let position = self.taken + self.waiting.len() as u64;
+        let (waiting, taken) = (&self.waiting, self.taken);
+        let entry = |position: u64| &waiting[(position - taken) as usize];
+        let equal = self.equal.entry(
+            hash,
+            |&each| entry(each).merged.ask.order.merges_with(&ask.order),
+            |&each| entry(each).hash,
+        );
+        match equal {
+            // That one is full.
+            hash_table::Entry::Occupied(mut full) => *full.get_mut() = position,
+            hash_table::Entry::Vacant(vacant) => drop(vacant.insert(position)),
+        }
+        self.waiting.push_back(Entry {
+            merged: Merged {
+                latest: ask.deadline,
+                ask,
+                callers: SmallVec::from_buf([caller]),
+                present: 1,
+                teller: Some(Teller::new(Arc::clone(&shared))),
             },
-            callers: SmallVec::from_buf([caller]),
+            hash,
         });
-        true
+        self.callers += 1;
+        (shared, 0)
     }
 
     /// The next call's asks; with `per_slot`, of one slot of a cluster. Callers who have gone are left out.
@@ -212,71 +262,53 @@ impl Queue {
         let mut carried = Carried::default();
         let mut slots = per_slot.then_some(None);
         let mut skipped = Vec::new();
-        while !self.waiting.is_empty() && skipped.len() < MOST_SKIPPED {
-            let mut next = self.pop();
-            let callers = next.callers.len();
-            next.leave_out_the_gone(now);
-            self.callers -= callers - next.callers.len();
-            if next.callers.is_empty() {
+        while skipped.len() < MOST_SKIPPED
+            && let Some(mut next) = self.pop()
+        {
+            if !next.merged.leave_out_the_gone(now) {
                 continue;
             }
+            let ask = &next.merged.ask;
             if let Some(only_slot) = &mut slots {
-                let slot = next.ask.order.keys().next().map(|key| slot(key));
+                let slot = ask.order.keys().next().map(|key| slot(key));
                 if *only_slot.get_or_insert(slot) != slot {
                     skipped.push(next);
                     continue;
                 }
             }
-            let fits = carried.add(&next.ask, self.bounds);
+            let fits = carried.add(ask, self.bounds);
             if !batch.is_empty() && !fits {
                 skipped.push(next);
                 break;
             }
-            self.callers -= next.callers.len();
-            batch.push(next);
+            batch.push(next.merged);
         }
-        for merged in skipped.into_iter().rev() {
-            self.unpop(merged);
+        for entry in skipped.into_iter().rev() {
+            self.unpop(entry);
         }
         batch
     }
 
-    fn pop(&mut self) -> Merged {
-        let Some(merged) = self.waiting.pop_front() else {
-            unreachable!("popped from an empty queue");
-        };
-        let (position, hash) = (self.taken, self.hash(&merged.ask.order));
+    fn pop(&mut self) -> Option<Entry> {
+        let entry = self.waiting.pop_front()?;
+        let position = self.taken;
         self.taken += 1;
-        if let Ok(entry) = self.equal.find_entry(hash, |&each| each == position) {
-            entry.remove();
+        self.callers -= entry.merged.present;
+        if let Ok(equal) = self.equal.find_entry(entry.hash, |&each| each == position) {
+            equal.remove();
         }
-        merged
+        Some(entry)
     }
 
     /// Puts back what was popped last.
-    fn unpop(&mut self, merged: Merged) {
-        let hash = self.hash(&merged.ask.order);
-        self.waiting.push_front(merged);
+    fn unpop(&mut self, entry: Entry) {
+        let hash = entry.hash;
+        self.callers += entry.merged.present;
+        self.waiting.push_front(entry);
         self.taken -= 1;
         let (position, taken) = (self.taken, self.taken);
-        let (waiting, hasher) = (&self.waiting, &self.hasher);
-        self.equal.insert_unique(hash, position, |&position| {
-            hash_of(hasher, &waiting[(position - taken) as usize].ask.order)
-        });
+        let waiting = &self.waiting;
+        self.equal
+            .insert_unique(hash, position, |&each| waiting[(each - taken) as usize].hash);
     }
-
-    fn hash(&self, order: &Order) -> u64 {
-        hash_of(&self.hasher, order)
-    }
-}
-
-fn hash_of(hasher: &foldhash::fast::RandomState, order: &Order) -> u64 {
-    let mut hasher = hasher.build_hasher();
-    for key in order.keys() {
-        hasher.write(key);
-    }
-    for charge in &order.charges {
-        hasher.write_u64(charge.cost);
-    }
-    hasher.finish()
 }

@@ -32,6 +32,20 @@ pub(super) struct Answer {
     blocks: SmallVec<[u64; 2]>,
 }
 
+/// What a caller gets of an answer: so many grants of those that it wants, after those of others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    before: u32,
+    pub(super) take: u32,
+    want: u32,
+}
+
+impl Share {
+    pub(super) const fn new(before: u32, take: u32, want: u32) -> Self {
+        Self { before, take, want }
+    }
+}
+
 /// What a script tells of one charge: how often it was charged, and three numbers of its counter (`lua/acquire.lua`).
 #[derive(Clone, Copy, Debug)]
 struct Report {
@@ -163,10 +177,9 @@ impl Answer {
         })
     }
 
-    /// What the caller is told who wants some grants and gets `take` after `before` others: what it would have been told,
-    /// had all asked one after another. Who gets none is told the state after all, and who gets fewer than it wants, the
-    /// block that may come of it.
-    pub(super) fn outcome(&self, order: &Order, before: u32, (take, want): (u32, u32)) -> Outcome {
+    /// What the caller is told who gets this: what it would have been told, had all asked one after another. Who gets none
+    /// is told the state after all, and who gets fewer than it wants, the block that may come of it.
+    pub(super) fn outcome(&self, order: &Order, Share { before, take, want }: Share) -> Outcome {
         let upto = if take == 0 { self.granted } else { before + take };
         let mut reports = self.reports.iter();
         let counters = order.charges.iter().map(|charge| {
@@ -181,11 +194,14 @@ impl Answer {
                 Mode::Enforce => counter.enforced,
                 Mode::Shadow => charge.cost,
             };
-            let later = self.units(order, counter, self.granted) - self.units(order, counter, upto);
+            let later = match upto == self.granted {
+                true => 0,
+                false => self.units(order, counter, self.granted) - self.units(order, counter, upto),
+            };
             ChargeState::after(&report.after(counter, self.now, later, cost), self.now, charged)
         });
         let mut blocks = self.blocks.iter();
-        let states = order.charges.iter().zip(counters).map(|(charge, state)| {
+        let mut states = order.charges.iter().zip(counters).map(|(charge, state)| {
             let block = charge.penalty.as_ref().and_then(|_| blocks.next());
             match block {
                 Some(&block @ 1..) if take == 0 || take < want => {
@@ -194,8 +210,13 @@ impl Answer {
                 _ => state,
             }
         });
-        let outcome =
-            Outcome::new(take, Stamp::from_micros(self.now), states).stamp(Stamp::from_micros(self.stamp));
+        let stamp = Stamp::from_micros(self.stamp);
+        let mut outcome = Outcome::new(take, Stamp::from_micros(self.now), []).stamp(stamp);
+        // Nearly always one, which needs no list that grows.
+        outcome.states = match (order.charges.len(), states.next()) {
+            (1, Some(state)) => SmallVec::from_buf([state]),
+            (_, first) => first.into_iter().chain(states).collect(),
+        };
         match self.sent {
             Some(sent) => outcome.sent(sent),
             None => outcome,
@@ -221,8 +242,8 @@ impl Answer {
         Stamp::from_micros(self.stamp)
     }
 
-    /// How often each charge was charged among the grants after `before` others.
-    pub(super) fn charged(&self, order: &Order, before: u32, take: u32) -> SmallVec<[u32; 1]> {
+    /// How often each charge was charged for a share.
+    pub(super) fn charged(&self, order: &Order, Share { before, take, .. }: Share) -> SmallVec<[u32; 1]> {
         let mut reports = self.reports.iter();
         let times = order.charges.iter().map(|charge| {
             let charged = match &charge.counter {

@@ -11,7 +11,7 @@ use super::dispatch::Dispatch;
 use super::link::Report;
 use super::order::{Amend, Amendment, Wanted};
 use super::queue::Answered;
-use super::reply::{Replies, Reply, is_too_late};
+use super::reply::{Replies, Reply, Share, is_too_late};
 use super::script::By;
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -81,7 +81,7 @@ impl Dispatch {
 
 fn outcome(replies: &Replies, ask: &Wanted, want: u32) -> Answered {
     match Reply::read(&mut replies.each(), replies.now, &ask.order, want) {
-        Ok(Reply::Answer(answer)) => Ok(answer.outcome(&ask.order, 0, (answer.granted, want))),
+        Ok(Reply::Answer(answer)) => Ok(answer.outcome(&ask.order, Share::new(0, answer.granted, want))),
         _ => Err(StoreError::with_source(StoreErrorKind::Protocol, Unreadable)),
     }
 }

@@ -94,11 +94,11 @@ const BUCKETS: usize = 32;
 impl Stats {
     pub(super) fn count_call(&self, asks: &[Merged]) {
         let charges: usize = asks.iter().map(|merged| merged.ask.order.charges.len()).sum();
-        let callers: usize = asks.iter().map(|merged| merged.callers.len().max(1)).sum();
+        let callers: u64 = asks.iter().map(|merged| merged.present as u64).sum();
         self.calls.fetch_add(1, Relaxed);
         self.asks.fetch_add(asks.len() as u64, Relaxed);
         self.charges.fetch_add(charges as u64, Relaxed);
-        self.callers.fetch_add(callers as u64, Relaxed);
+        self.callers.fetch_add(callers, Relaxed);
     }
 
     pub(super) fn count_settle_call(&self, corrections: usize) {

@@ -1,79 +1,130 @@
 //! Waiting for a share of a call that others make.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::callers::{Callers, Left};
 use super::dispatch::Dispatch;
-use super::order::Order;
-use super::queue::Answered;
-use crate::store::{Late, Outcome, StoreError, StoreErrorKind};
+use super::queue::{Answered, Joined};
+use super::reply::Share;
 
 /// Waits for a share of somebody's call. Dropped, it gives back what it had got without anybody having seen it.
-pub(super) struct Waiting {
-    pub(super) dispatch: Arc<Dispatch>,
-    pub(super) order: Order,
-    pub(super) receiver: Option<oneshot::Receiver<Answered>>,
+pub(in crate::store) struct Waiting {
+    callers: Arc<Callers>,
+    /// Among the callers.
+    place: usize,
+    asked: Instant,
+    deadline: Instant,
+    time: Time,
+    is_answered: bool,
+}
+
+/// Who keeps the deadline.
+enum Time {
+    Nobody,
+    Keeper,
+    /// Itself: it is not on the runtime that the keeper is on, which may rest.
+    Own(Pin<Box<Sleep>>),
 }
 
 impl Waiting {
-    pub(super) async fn answer(&mut self, asked: Instant, deadline: Instant) -> Answered {
-        let answered = match &mut self.receiver {
-            Some(receiver) => timeout_at(deadline, receiver).await.ok(),
-            None => None,
-        };
-        match answered {
-            Some(answered) => {
-                self.receiver = None;
-                // The task that had the call is gone with its runtime.
-                answered.unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Unavailable)))
-            }
-            None => {
-                let late = self.outlast();
-                // A call that nobody polls any more may have lost its place meanwhile.
-                self.dispatch.take_along();
-                Err(self.dispatch.timed_out(asked, Some(late)))
-            }
+    pub(super) fn new((callers, place): Joined, asked: Instant, deadline: Instant) -> Self {
+        Self {
+            callers,
+            place,
+            asked,
+            deadline,
+            time: Time::Nobody,
+            is_answered: false,
         }
     }
 
-    /// Awaits in the background what comes too late.
-    fn outlast(&mut self) -> Late {
-        let (late, keep) = Late::new();
-        if let Some(receiver) = self.receiver.take() {
-            let (dispatch, order) = (Arc::clone(&self.dispatch), self.order.clone());
-            self.dispatch.spawn(async move {
-                if let Ok(Ok(outcome)) = receiver.await
-                    && outcome.granted > 0
-                    && !keep.await.unwrap_or(false)
-                {
-                    dispatch.give_back_unseen(order, &outcome);
-                }
-            });
+    fn answer(&mut self) -> Option<Answered> {
+        let answer = self.callers.answer(self.place)?;
+        self.is_answered = true;
+        Some(answer)
+    }
+
+    /// Whether the deadline has passed. If not, who waits is woken then.
+    fn poll_deadline(&mut self, context: &mut Context<'_>, is_kept: bool) -> Poll<()> {
+        if is_kept {
+            let is_first = matches!(self.time, Time::Nobody);
+            self.time = Time::Keeper;
+            // The keeper wakes who comes too late at once.
+            return match is_first || Instant::now() < self.deadline {
+                true => Poll::Pending,
+                false => Poll::Ready(()),
+            };
         }
-        late
+        loop {
+            if let Time::Own(timer) = &mut self.time {
+                return timer.as_mut().poll(context);
+            }
+            self.time = Time::Own(Box::pin(sleep_until(self.deadline)));
+        }
+    }
+
+    /// Waits no longer.
+    fn give_up(&mut self) -> Answered {
+        let late = self.callers.leave_late(self.place);
+        if late.is_none()
+            && let Some(answer) = self.answer()
+        {
+            return answer;
+        }
+        self.is_answered = true;
+        // A call that nobody polls any more may have lost its place meanwhile.
+        self.callers.dispatch.take_along();
+        Err(self.callers.dispatch.timed_out(self.asked, late))
     }
 }
 
-impl Dispatch {
-    fn give_back_unseen(self: &Arc<Self>, order: Order, outcome: &Outcome) {
-        self.stats.count_late(outcome.granted);
-        let charged = outcome.states.iter().map(|state| state.charged).collect();
-        self.give_back_charged(order, charged, outcome.granted, outcome.stamp);
+impl Future for Waiting {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
+        let this = &mut *self;
+        if let Some(answer) = this.answer() {
+            return Poll::Ready(answer);
+        }
+        let is_kept = !matches!(this.time, Time::Own(_)) && this.callers.dispatch.keeps_time_here();
+        match this
+            .callers
+            .leave_waker(this.place, context.waker(), (this.deadline, is_kept))
+        {
+            Left::Told => {}
+            Left::Unwatched => {
+                let callers = Arc::clone(&this.callers);
+                this.callers.dispatch.keeper.watch(callers, this.deadline);
+                ready!(this.poll_deadline(context, is_kept));
+            }
+            Left::Waits => ready!(this.poll_deadline(context, is_kept)),
+        }
+        Poll::Ready(this.give_up())
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let Some(mut receiver) = self.receiver.take() else {
-            return;
-        };
-        receiver.close();
-        if let Ok(Ok(outcome)) = receiver.try_recv()
-            && outcome.granted > 0
+        if !self.is_answered
+            && let Some(share) = self.callers.leave(self.place)
         {
-            self.dispatch.give_back_unseen(self.order.clone(), &outcome);
+            self.callers.dispatch.give_back_share(&self.callers, share);
+        }
+    }
+}
+
+impl Dispatch {
+    /// Gives back a share that nobody has seen.
+    pub(super) fn give_back_share(self: &Arc<Self>, callers: &Callers, share: Share) {
+        if share.take > 0
+            && let Some((order, answer)) = callers.answered()
+        {
+            self.give_back_grants(order, answer, share);
         }
     }
 }

@@ -1,0 +1,347 @@
+//! Who waits for one ask of a call, and how they are told.
+//!
+//! All of them share one answer, in which each finds its part by its place. Whoever makes the call tells them once; whoever
+//! waits has left a waker until then. Those who have gone meanwhile get nothing, so what was for them is for the next.
+
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::cause::Cause;
+use super::dispatch::Dispatch;
+use super::order::Order;
+use super::queue::Answered;
+use super::reply::{Answer, Share};
+use crate::store::{Late, StoreError, StoreErrorKind};
+
+/// One of those who share an ask, as the call knows it.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) want: u32,
+    pub(super) deadline: Instant,
+}
+
+/// What the callers of one ask share. Each has a place, which is that in the order of arrival.
+pub(super) struct Callers {
+    /// Theirs. It lives on while anybody waits, and its queue tells all whom it has.
+    pub(super) dispatch: Arc<Dispatch>,
+    waiting: Mutex<Waiting>,
+    told: OnceLock<Told>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// By place; those that have not been polled may be missing at the end.
+    seats: SmallVec<[Seat; 1]>,
+    /// When the keeper looks after them: no later than the first deadline of those who rely on it.
+    watched: Option<Instant>,
+}
+
+/// Where a caller waits.
+#[derive(Default)]
+struct Seat {
+    presence: Presence,
+    /// And when to be woken at the latest.
+    waker: Option<(Waker, Instant)>,
+}
+
+#[derive(Default)]
+enum Presence {
+    #[default]
+    Here,
+    /// Has gone, or is not asked for any more.
+    Gone,
+    /// Has been told that there is no answer. Tells whether it passed all the same, so that what comes late is kept.
+    Late(oneshot::Receiver<bool>),
+}
+
+/// What all are told, and each one's part of it.
+struct Told {
+    answer: Result<(Order, Answer), (StoreErrorKind, Cause)>,
+    shares: SmallVec<[Share; 1]>,
+}
+
+/// What remains to be done when all have been told.
+#[derive(Default)]
+pub(super) struct Remains {
+    /// Grants that nobody got.
+    pub(super) rest: Option<Share>,
+    /// What goes to those who were told before that there is no answer.
+    pub(super) late: Vec<(Share, oneshot::Receiver<bool>)>,
+}
+
+/// Those who are still there.
+#[derive(Clone, Copy)]
+pub(super) struct Present {
+    pub(super) count: usize,
+    pub(super) want: u32,
+    pub(super) first_deadline: Instant,
+    pub(super) last_deadline: Instant,
+}
+
+/// What came of leaving a waker.
+pub(super) enum Left {
+    /// There is an answer.
+    Told,
+    /// A wake-up comes with it.
+    Waits,
+    /// The same, and the keeper has to be asked for one at the deadline.
+    Unwatched,
+}
+
+impl Waiting {
+    fn seat(&mut self, place: usize) -> &mut Seat {
+        if self.seats.len() <= place {
+            self.seats.resize_with(place + 1, Seat::default);
+        }
+        &mut self.seats[place]
+    }
+
+    fn wakers(&mut self) -> impl Iterator<Item = Waker> {
+        let left = self.seats.iter_mut().filter_map(|seat| seat.waker.take());
+        left.map(|(waker, _)| waker)
+    }
+}
+
+impl Callers {
+    pub(super) fn new(dispatch: Arc<Dispatch>) -> Self {
+        Self {
+            dispatch,
+            waiting: Mutex::default(),
+            told: OnceLock::new(),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves out those who have gone or whose deadline has passed, for good. `None` if nobody is left.
+    pub(super) fn leave_out_the_gone(&self, callers: &[Caller], now: Instant) -> Option<Present> {
+        let mut waiting = self.waiting();
+        let mut present: Option<Present> = None;
+        for (place, caller) in callers.iter().enumerate() {
+            let seat = waiting.seats.get(place);
+            if seat.is_some_and(|seat| matches!(seat.presence, Presence::Gone)) {
+                continue;
+            }
+            let deadline = caller.deadline;
+            if deadline <= now {
+                waiting.seat(place).presence = Presence::Gone;
+                continue;
+            }
+            let present = present.get_or_insert(Present {
+                count: 0,
+                want: 0,
+                first_deadline: deadline,
+                last_deadline: deadline,
+            });
+            present.count += 1;
+            // No more than were merged, which fits.
+            present.want += caller.want;
+            present.first_deadline = present.first_deadline.min(deadline);
+            present.last_deadline = present.last_deadline.max(deadline);
+        }
+        present
+    }
+
+    pub(super) fn are_told(&self) -> bool {
+        self.told.get().is_some()
+    }
+
+    /// Whether nobody waits any more. Then no keeper looks after them, unless it is asked to again.
+    pub(super) fn are_over(&self) -> bool {
+        let mut waiting = self.waiting();
+        let are_over = waiting.seats.iter().all(|seat| seat.waker.is_none());
+        if are_over {
+            waiting.watched = None;
+        }
+        are_over
+    }
+
+    /// The answer, if there is one, to who has this place.
+    pub(super) fn answer(&self, place: usize) -> Option<Answered> {
+        let told = self.told.get()?;
+        Some(match &told.answer {
+            Ok((order, answer)) => {
+                let share = told.shares[place];
+                Ok(answer.outcome(order, share))
+            }
+            Err((kind, cause)) => Err(StoreError::with_source(*kind, cause.clone())),
+        })
+    }
+
+    /// Leaves a waker for who has this place, until a deadline that the keeper keeps, or whoever waits.
+    pub(super) fn leave_waker(
+        &self,
+        place: usize,
+        waker: &Waker,
+        (deadline, is_kept): (Instant, bool),
+    ) -> Left {
+        let mut waiting = self.waiting();
+        if self.are_told() {
+            return Left::Told;
+        }
+        match &mut waiting.seat(place).waker {
+            Some((known, _)) => known.clone_from(waker),
+            none => *none = Some((waker.clone(), deadline)),
+        }
+        if is_kept && waiting.watched.is_none_or(|watched| deadline < watched) {
+            waiting.watched = Some(deadline);
+            return Left::Unwatched;
+        }
+        Left::Waits
+    }
+
+    /// Wakes those whose deadline has passed. Returns when to do so again, unless that is another's turn than that of who
+    /// was to come at `turn`.
+    pub(super) fn wake_late(&self, turn: Instant, now: Instant) -> Option<Instant> {
+        let mut late: SmallVec<[Waker; 8]> = SmallVec::new();
+        let next = {
+            let mut waiting = self.waiting();
+            if waiting.watched != Some(turn) {
+                return None;
+            }
+            let mut next: Option<Instant> = None;
+            for seat in &mut waiting.seats {
+                if let Some((_, deadline)) = &seat.waker {
+                    if *deadline > now {
+                        next = Some(next.map_or(*deadline, |next| next.min(*deadline)));
+                    } else {
+                        late.extend(seat.waker.take().map(|(waker, _)| waker));
+                    }
+                }
+            }
+            waiting.watched = next;
+            next
+        };
+        late.into_iter().for_each(Waker::wake);
+        next
+    }
+
+    /// Wakes all, for no keeper looks after them any more.
+    pub(super) fn wake_unwatched(&self) {
+        let wakers: SmallVec<[Waker; 8]> = {
+            let mut waiting = self.waiting();
+            waiting.watched = None;
+            waiting.wakers().collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whoever has this place waits no longer, and is told so; what comes all the same is decided by whoever has the
+    /// error. `None` if there is an answer.
+    pub(super) fn leave_late(&self, place: usize) -> Option<Late> {
+        let mut waiting = self.waiting();
+        if self.are_told() {
+            return None;
+        }
+        let (late, keep) = Late::new();
+        let seat = waiting.seat(place);
+        seat.waker = None;
+        // One that is not asked for any more gets nothing.
+        if matches!(seat.presence, Presence::Here) {
+            seat.presence = Presence::Late(keep);
+        }
+        Some(late)
+    }
+
+    /// Whoever has this place goes without having been told. Returns what it would have got, if there is an answer.
+    pub(super) fn leave(&self, place: usize) -> Option<Share> {
+        let mut waiting = self.waiting();
+        if let Some(told) = self.told.get() {
+            return told.shares.get(place).copied();
+        }
+        let seat = waiting.seat(place);
+        seat.presence = Presence::Gone;
+        seat.waker = None;
+        None
+    }
+
+    /// Gives each one that is still there its share, in order of arrival.
+    fn tell(&self, callers: &[Caller], answer: Result<(Order, Answer), StoreError>) -> Remains {
+        let mut remains = Remains::default();
+        let wakers: SmallVec<[Waker; 1]>;
+        {
+            let mut waiting = self.waiting();
+            let mut shares = SmallVec::with_capacity(callers.len());
+            let granted = answer.as_ref().map_or(0, |(_, answer)| answer.granted);
+            let mut given = 0;
+            for (place, caller) in callers.iter().enumerate() {
+                let seat = waiting.seats.get_mut(place);
+                let presence = seat.map(|seat| mem::take(&mut seat.presence));
+                let take = match &presence {
+                    Some(Presence::Gone) => 0,
+                    _ => caller.want.min(granted - given),
+                };
+                let share = Share::new(given, take, caller.want);
+                given += take;
+                shares.push(share);
+                if let Some(Presence::Late(keep)) = presence
+                    && take > 0
+                {
+                    remains.late.push((share, keep));
+                }
+            }
+            if given < granted {
+                remains.rest = Some(Share::new(given, granted - given, 0));
+            }
+            let answer = answer.map_err(|error| (error.kind(), Cause::new(error)));
+            // Nobody else tells them, and nobody twice.
+            drop(self.told.set(Told { answer, shares }));
+            wakers = waiting.wakers().collect();
+        }
+        wakers.into_iter().for_each(Waker::wake);
+        remains
+    }
+
+    /// What was answered, where it was an answer.
+    pub(super) fn answered(&self) -> Option<(&Order, &Answer)> {
+        let told = self.told.get()?;
+        told.answer.as_ref().ok().map(|(order, answer)| (order, answer))
+    }
+}
+
+/// Who must tell callers. Dropped without having done so, as when the runtime of a call ends, it tells them that there is
+/// no answer.
+#[derive(Debug)]
+pub(super) struct Teller(Arc<Callers>);
+
+impl Teller {
+    pub(super) const fn new(callers: Arc<Callers>) -> Self {
+        Self(callers)
+    }
+
+    pub(super) const fn callers(&self) -> &Arc<Callers> {
+        &self.0
+    }
+
+    pub(super) fn tell(
+        self,
+        callers: &[Caller],
+        answer: Result<(Order, Answer), StoreError>,
+    ) -> (Arc<Callers>, Remains) {
+        let remains = self.0.tell(callers, answer);
+        (Arc::clone(&self.0), remains)
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if !self.0.are_told() {
+            let error = StoreError::new(StoreErrorKind::Unavailable);
+            self.0.tell(&[], Err(error));
+        }
+    }
+}
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callers").finish_non_exhaustive()
+    }
+}
