@@ -35,11 +35,24 @@ impl Time for u32 {
 
 /// A queue of up to 2¹⁶ − 1 times that grows only when told to. Smaller than the standard library's, as every counter
 /// holds one.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Ring<T> {
     slots: Box<[T]>,
     head: u16,
     len: u16,
+}
+
+impl<T: Clone> Clone for Ring<T> {
+    /// The times, and none of the room for more.
+    fn clone(&self) -> Self {
+        let (end, begin) = self.slots.split_at(self.head.into());
+        let times = begin.iter().chain(end).take(self.len.into());
+        Self {
+            slots: times.cloned().collect(),
+            head: 0,
+            len: self.len,
+        }
+    }
 }
 
 impl<T: Time> Ring<T> {

@@ -402,3 +402,52 @@ fn known_keys_do_not_feel_the_cap() {
         }
     }
 }
+
+/// A key that gets room starts from a copy of the counter it shared. The copy holds no more than it has paid for,
+/// however long the shared log once was.
+#[test]
+fn c11_a_copy_of_a_shared_log_takes_no_more_than_it_pays_for() {
+    let embedded = Embedded::with(MemoryStore::builder().max_keys(1));
+    let first = unit("first", Terms::new(Rule::Log, 1, HOUR));
+    assert!(embedded.takes(first));
+    let late = unit("late", Terms::new(Rule::Log, 4_096, SECOND));
+    assert!(embedded.takes(late.of(4_095)), "shared");
+    embedded.advance(SECOND / 2);
+    assert!(embedded.takes(late));
+    embedded.advance(SECOND / 2);
+    assert_eq!(embedded.remaining(late), 4_095, "one is left");
+    embedded.reset(first);
+    let before = embedded.store.stats().bytes;
+    let info = measure(|| assert!(embedded.takes(late)));
+    let paid = embedded.store.stats().bytes - before;
+    assert_eq!(embedded.store.stats().keys, 1, "it got its own");
+    assert!(
+        info.bytes_current <= paid as i64 + 128,
+        "{} bytes are held and {paid} are paid for",
+        info.bytes_current
+    );
+}
+
+/// What a key's first bytes have paid for is its own, however full the store is.
+#[test]
+fn c11_a_log_grows_within_what_it_has_paid_for() {
+    let terms = Terms::new(Rule::Log, 60, SECOND);
+    let embedded = with_bytes_for_one(terms);
+    let known = unit("k", terms);
+    assert!(embedded.takes(known));
+    // Keys without room share a counter, whose bytes come on top of the cap.
+    for number in 0..50 {
+        takes(&embedded, &format!("other {number}"), terms, 1);
+    }
+    let paid = embedded.store.stats();
+    assert!(embedded.takes(known.of(40)));
+    embedded.advance(SECOND / 2 + 1);
+    assert!(embedded.takes(known.of(10)));
+    embedded.advance(SECOND / 2 - 1);
+    assert_eq!(
+        embedded.remaining(known),
+        50,
+        "{paid:?} {:?}",
+        embedded.store.stats()
+    );
+}

@@ -20,9 +20,8 @@ impl Held {
     /// Bytes that a new state may grow to by itself, and the least that it shrinks to.
     pub(super) fn first_bytes(terms: &Terms) -> usize {
         match terms.layout {
-            Layout::Log => {
-                log_bytes(terms, terms.capacity).clamp(Slots::most_bytes(2), Slots::most_bytes(COMPACT_SLOTS))
-            }
+            // A slot for two units.
+            Layout::Log => Slots::most_bytes((terms.capacity / 2).clamp(2, COMPACT_SLOTS.into()) as u16),
             Layout::Slots(slots) => Slots::most_bytes(slots),
             Layout::Counter | Layout::Fixed | Layout::FixedPerKey | Layout::Bucket => 0,
         }
@@ -163,7 +162,8 @@ impl Held {
         let doubled = (len * 2).max(4).min(terms.capacity).max(needed);
         for target in [doubled, needed] {
             let more = log_bytes(terms, target).saturating_sub(self.bytes as usize);
-            if budget.take_bytes(more) {
+            // What is paid for is its own, even where others have gone beyond the cap.
+            if more == 0 || budget.take_bytes(more) {
                 self.bytes += more as u32;
                 self.state.grow_log(target);
                 return;

@@ -79,14 +79,11 @@ impl Shared {
     }
 }
 
-/// A shard on a cache line of its own, so that two cores do not fight over neighbours, and on no more, so that all of them
-/// stay in a core's cache.
-#[repr(align(64))]
+/// A shard on cache lines of its own, two as processors fetch them in pairs, so that two cores do not fight over
+/// neighbours.
+#[repr(align(128))]
 #[derive(Default)]
 struct Lock(Mutex<Shard>);
-
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Lock>() == 64);
 
 impl Lock {
     fn lock(&self) -> MutexGuard<'_, Shard> {
