@@ -240,7 +240,7 @@ impl Engine {
         {
             return Decided::Now(Decision::exempt());
         }
-        let failures: SmallVec<[FailurePolicy; 1]> = handlings.iter().map(|each| each.failure).collect();
+        let failures = of_each(handlings, |each| each.failure);
         let learns = match (act, &self.front) {
             (Act::Charge, Some(front)) => front.learns(handlings),
             _ => None,
@@ -256,7 +256,7 @@ impl Engine {
                 until: (!self.store.keeps_deadlines())
                     .then(|| Instant::now() + self.deadline.min(MAX_DEADLINE)),
                 timer: None,
-                charges: charges.iter().map(OwnedCharge::from).collect(),
+                charges: of_each(charges, OwnedCharge::from),
                 failures,
                 act,
                 learns,
@@ -443,6 +443,14 @@ struct Learns {
     has_lease: bool,
 }
 
+/// Nearly always of one, which is made in place.
+fn of_each<'a, T, U>(all: &'a [T], of: impl Fn(&'a T) -> U) -> SmallVec<[U; 1]> {
+    match all {
+        [only] => SmallVec::from_buf([of(only)]),
+        all => all.iter().map(of).collect(),
+    }
+}
+
 /// The store, if it is the embedded one, which then needs no ask and no future.
 fn embedded(store: &dyn Any) -> Option<MemoryStore> {
     #[cfg(feature = "redis")]
@@ -534,7 +542,7 @@ pub(crate) struct Deciding {
 impl Deciding {
     /// What is asked.
     pub(crate) fn charges(&self) -> SmallVec<[Charge<'_>; 1]> {
-        self.charges.iter().map(OwnedCharge::borrow).collect()
+        of_each(&self.charges, OwnedCharge::borrow)
     }
 }
 

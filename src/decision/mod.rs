@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 pub use self::policy::PolicyDecision;
 use crate::exemption::Exemption;
-use crate::store::{Charge, KnownOutcome, Mode, Outcome, Retry, Stamp};
+use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Outcome, Retry, Stamp};
 
 /// The answer to a check: whether the request may pass, and what is left.
 ///
@@ -129,11 +129,20 @@ impl Decision {
             policies: SmallVec::new(),
             exemptions: None,
         };
-        for (index, (charge, state)) in charges.iter().zip(&outcome.states).enumerate() {
-            if !charge.quota.is_unlimited() || state.blocked {
-                let stamp = outcome.stamp_of(index);
-                this.policies
-                    .push(PolicyDecision::new(charge, state, stamp, allowed));
+        let says = |index, charge: &Charge<'_>, state: &ChargeState| {
+            let stamp = outcome.stamp_of(index);
+            PolicyDecision::new(charge, state, stamp, allowed)
+        };
+        match (charges, &*outcome.states) {
+            ([charge], [state]) if !charge.quota.is_unlimited() => {
+                this.policies = SmallVec::from_buf([says(0, charge, state)]);
+            }
+            (charges, states) => {
+                for (index, (charge, state)) in charges.iter().zip(states).enumerate() {
+                    if !charge.quota.is_unlimited() || state.blocked {
+                        this.policies.push(says(index, charge, state));
+                    }
+                }
             }
         }
         this.lead = this.find_lead();
@@ -290,7 +299,6 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::ChargeState;
     use crate::{Key, Penalty, PolicyName, Quota};
 
     #[test]
