@@ -79,7 +79,8 @@ pub use self::redis::{ConnectError, ConnectErrorKind, Latency, RedisStats, Redis
 ///   the penalties of those enforced charges that had no room themselves. A block that an ask brings about stands in its answer.
 /// * Counters are told apart by key, policy, algorithm with its layout, and window; not by limit, burst or cost.
 /// * Times come from the store's clock alone, in microseconds.
-/// * Dropping a future harms nobody else; whether its own charge happened is then unknown.
+/// * Dropping a future harms nobody else; whether its own charge happened is then unknown. An ask may be on its way before its
+///   future is polled: poll it soon, or drop it.
 pub trait Store: Send + Sync + 'static {
     /// Grants the ask up to `want` times, as often as all enforced charges fit.
     fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome>;

@@ -27,6 +27,7 @@ mod scripted;
 mod server;
 mod settle;
 mod several;
+mod shared;
 mod slots;
 mod start;
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]

@@ -63,7 +63,8 @@ enum Presence {
 /// What all are told, and each one's part of it.
 struct Told {
     answer: Result<(Order, Answer), (StoreErrorKind, Cause)>,
-    shares: SmallVec<[Share; 1]>,
+    /// By place. None for who was not asked for, as its time was over before the call.
+    shares: SmallVec<[Option<Share>; 1]>,
 }
 
 /// What remains to be done when all have been told.
@@ -164,14 +165,14 @@ impl Callers {
         are_over
     }
 
-    /// The answer, if there is one, to who has this place.
-    pub(super) fn answer(&self, place: usize) -> Option<Answered> {
+    /// The answer, if there is one, to who has this place and asked then.
+    pub(super) fn answer(&self, place: usize, asked: Instant) -> Option<Answered> {
         let told = self.told.get()?;
         Some(match &told.answer {
-            Ok((order, answer)) => {
-                let share = told.shares[place];
-                Ok(answer.outcome(order, share))
-            }
+            Ok((order, answer)) => match told.shares[place] {
+                Some(share) => Ok(answer.outcome(order, share)),
+                None => Err(self.dispatch.timed_out(asked, None)),
+            },
             Err((kind, cause)) => Err(StoreError::with_source(*kind, cause.clone())),
         })
     }
@@ -187,15 +188,22 @@ impl Callers {
         if self.are_told() {
             return Left::Told;
         }
-        match &mut waiting.seat(place).waker {
-            Some((known, _)) => known.clone_from(waker),
-            none => *none = Some((waker.clone(), deadline)),
-        }
-        if is_kept && waiting.watched.is_none_or(|watched| deadline < watched) {
+        let left = &mut waiting.seat(place).waker;
+        let replaced = match left {
+            Some((known, _)) if known.will_wake(waker) => None,
+            _ => left.replace((waker.clone(), deadline)),
+        };
+        let is_watched = waiting.watched.is_some_and(|watched| watched <= deadline);
+        if is_kept && !is_watched {
             waiting.watched = Some(deadline);
-            return Left::Unwatched;
         }
-        Left::Waits
+        // A waker that is dropped may do anything.
+        drop(waiting);
+        drop(replaced);
+        match is_kept && !is_watched {
+            true => Left::Unwatched,
+            false => Left::Waits,
+        }
     }
 
     /// Wakes those whose deadline has passed. Returns when to do so again, unless that is another's turn than that of who
@@ -243,11 +251,13 @@ impl Callers {
         }
         let (late, keep) = Late::new();
         let seat = waiting.seat(place);
-        seat.waker = None;
+        let waker = seat.waker.take();
         // One that is not asked for any more gets nothing.
         if matches!(seat.presence, Presence::Here) {
             seat.presence = Presence::Late(keep);
         }
+        drop(waiting);
+        drop(waker);
         Some(late)
     }
 
@@ -255,11 +265,13 @@ impl Callers {
     pub(super) fn leave(&self, place: usize) -> Option<Share> {
         let mut waiting = self.waiting();
         if let Some(told) = self.told.get() {
-            return told.shares.get(place).copied();
+            return told.shares.get(place).copied().flatten();
         }
         let seat = waiting.seat(place);
         seat.presence = Presence::Gone;
-        seat.waker = None;
+        let waker = seat.waker.take();
+        drop(waiting);
+        drop(waker);
         None
     }
 
@@ -275,13 +287,14 @@ impl Callers {
             for (place, caller) in callers.iter().enumerate() {
                 let seat = waiting.seats.get_mut(place);
                 let presence = seat.map(|seat| mem::take(&mut seat.presence));
-                let take = match &presence {
-                    Some(Presence::Gone) => 0,
-                    _ => caller.want.min(granted - given),
-                };
+                if matches!(presence, Some(Presence::Gone)) {
+                    shares.push(None);
+                    continue;
+                }
+                let take = caller.want.min(granted - given);
                 let share = Share::new(given, take, caller.want);
                 given += take;
-                shares.push(share);
+                shares.push(Some(share));
                 if let Some(Presence::Late(keep)) = presence
                     && take > 0
                 {

@@ -156,7 +156,7 @@ impl Dispatch {
             self.spawn(async move {
                 // Where the time is over, who waits has been told already.
                 if call.fly().await.is_ok() {
-                    call.arrive().await;
+                    call.hand_out();
                 }
             });
         }
@@ -275,11 +275,12 @@ impl Dispatch {
         }
     }
 
-    /// Whether the keeper runs where this is asked. If it runs elsewhere, it may rest while others do not.
+    /// Whether the keeper runs where this is asked. If it runs elsewhere, it may rest while others do not; but who is of no
+    /// runtime has no timer of its own.
     pub(super) fn keeps_time_here(&self) -> bool {
         self.home.get().is_some_and(|home| {
             let here = Handle::try_current();
-            here.is_ok_and(|here| here.id() == home.runtime.id()) && !home.keeps.is_finished()
+            here.map_or(true, |here| here.id() == home.runtime.id()) && !home.keeps.is_finished()
         })
     }
 }

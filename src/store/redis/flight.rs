@@ -10,7 +10,6 @@ use std::time::Duration;
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::attempts::Attempts;
@@ -78,7 +77,6 @@ impl Flight {
 
     pub(super) async fn fly_alone(mut self) -> Answered {
         self.fly().await?;
-        self.land();
         match self.answers.pop() {
             Some((Merged { ask, .. }, Ok(answer))) => {
                 Ok(answer.outcome(&ask.order, Share::new(0, answer.granted, ask.want)))
@@ -89,7 +87,7 @@ impl Flight {
     }
 
     /// Makes the call, and waits for its reply until the latest deadline of who waits for it. Then there is an answer to
-    /// each ask, or an error if the time is over. The place is still the call's.
+    /// each ask, or an error if the time is over.
     pub(super) async fn fly(&mut self) -> Result<(), StoreError> {
         let asked = Instant::now();
         let mut attempts = Attempts::default();
@@ -125,6 +123,7 @@ impl Flight {
             }
             break;
         }
+        self.land();
         Ok(())
     }
 
@@ -229,19 +228,6 @@ impl Flight {
     pub(super) fn hand_out(&mut self) {
         for (merged, answer) in mem::take(&mut self.answers) {
             self.dispatch.hand_out(merged, answer);
-        }
-    }
-
-    /// Gives the answers to who waits, and frees the call's place. Who is answered may ask again at once: unless what
-    /// waits makes a call already, it leaves when they have had their turn, and takes them along.
-    pub(super) async fn arrive(&mut self) {
-        if self.dispatch.queue().fills_a_call() {
-            self.land();
-        }
-        self.hand_out();
-        if self.place.is_some() {
-            yield_now().await;
-            self.land();
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use smallvec::SmallVec;
@@ -35,7 +35,8 @@ struct Turns {
 #[derive(Debug)]
 struct Turn {
     at: Instant,
-    callers: Arc<Callers>,
+    /// Nobody waits for those that are gone; and they hold the store, which must not hold itself.
+    callers: Weak<Callers>,
 }
 
 /// Fewer turns than this are not worth sorting out.
@@ -47,13 +48,16 @@ impl Keeper {
     }
 
     /// Looks after callers from then on. If it cannot, it has woken them.
-    pub(super) fn watch(&self, callers: Arc<Callers>, at: Instant) {
+    pub(super) fn watch(&self, callers: &Arc<Callers>, at: Instant) {
         let mut turns = self.turns();
         if turns.is_over {
             drop(turns);
             return callers.wake_unwatched();
         }
-        turns.add(Turn { at, callers });
+        turns.add(Turn {
+            at,
+            callers: Arc::downgrade(callers),
+        });
         if turns.armed.is_none_or(|armed| at < armed) {
             turns.armed = Some(at);
             let task = turns.task.take();
@@ -77,8 +81,10 @@ impl Keeper {
             let (due, next) = self.turns().take_due(now, context.waker());
             if !due.is_empty() {
                 for Turn { at, callers } in due {
-                    if let Some(at) = callers.wake_late(at, now) {
-                        self.watch(callers, at);
+                    if let Some(callers) = callers.upgrade()
+                        && let Some(at) = callers.wake_late(at, now)
+                    {
+                        self.watch(&callers, at);
                     }
                 }
                 continue;
@@ -98,15 +104,13 @@ impl Keeper {
 impl Turns {
     fn add(&mut self, turn: Turn) {
         // Answers come in about the order of deadlines.
-        while self
-            .next
-            .peek()
-            .is_some_and(|Reverse(turn)| turn.callers.are_told())
-        {
+        let is_told = |turn: &Turn| turn.callers.upgrade().is_none_or(|callers| callers.are_told());
+        while self.next.peek().is_some_and(|Reverse(turn)| is_told(turn)) {
             self.next.pop();
         }
         if self.next.len() >= self.tidy_at {
-            self.next.retain(|Reverse(turn)| !turn.callers.are_over());
+            let are_over = |turn: &Turn| turn.callers.upgrade().is_none_or(|callers| callers.are_over());
+            self.next.retain(|Reverse(turn)| !are_over(turn));
             self.tidy_at = FEW.max(2 * self.next.len());
         }
         self.next.push(Reverse(turn));
@@ -163,7 +167,9 @@ impl Drop for Over {
             std::mem::take(&mut turns.next)
         };
         for Reverse(turn) in left {
-            turn.callers.wake_unwatched();
+            if let Some(callers) = turn.callers.upgrade() {
+                callers.wake_unwatched();
+            }
         }
     }
 }

@@ -300,3 +300,47 @@ impl Amendment {
 pub(super) fn deadline_after(asked: Instant, wait: Duration) -> Instant {
     asked + wait.min(Duration::from_secs(366 * 86_400))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, PolicyName};
+
+    #[test]
+    fn only_equal_asks_of_one_charge_are_found_as_such() {
+        let (key, other) = (Key::from("a"), Key::from("b"));
+        let (policy, second) = (name("p"), name("q"));
+        let (quota, minute) = (Quota::per_minute(5), Duration::from_secs(60));
+        let penalties = [Penalty::after(1, minute), Penalty::after(2, minute)];
+        let charge = Charge::new(&key, &policy, quota);
+        let hold = Duration::from_millis(5);
+        let asked = [
+            (charge, Duration::ZERO),
+            (charge, hold),
+            (charge.cost(2), Duration::ZERO),
+            (charge.mode(Mode::Shadow), Duration::ZERO),
+            (charge.penalty(&penalties[0]), Duration::ZERO),
+            (charge.penalty(&penalties[1]), Duration::ZERO),
+            (Charge::new(&key, &policy, Quota::per_minute(6)), Duration::ZERO),
+            (Charge::new(&key, &policy, Quota::per_second(5)), Duration::ZERO),
+            (Charge::new(&key, &policy, quota.slots(8)), Duration::ZERO),
+            (Charge::new(&key, &second, quota), Duration::ZERO),
+            (Charge::new(&other, &policy, quota), Duration::ZERO),
+        ];
+        for (index, (ordered, hold)) in asked.iter().enumerate() {
+            let charges = [*ordered];
+            let order = Order::new("t", &Ask::new(&charges).hold(*hold), Heeds::Enforced);
+            for (at, (charge, hold)) in asked.iter().enumerate() {
+                let charges = [*charge];
+                let ask = Ask::new(&charges).hold(*hold);
+                assert_eq!(order.is_of("t", &ask, charge), at == index, "{index} {at}");
+                let equal = Order::new("t", &ask, Heeds::Enforced);
+                assert_eq!(order.merges_with(&equal), at == index, "{index} {at}");
+            }
+        }
+    }
+
+    fn name(text: &str) -> PolicyName {
+        PolicyName::new(text).expect("a name")
+    }
+}

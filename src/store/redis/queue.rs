@@ -138,11 +138,6 @@ impl Queue {
         self.waiting.is_empty() && self.has_place(now)
     }
 
-    /// Whether what waits makes as large a call as may be.
-    pub(super) fn fills_a_call(&self) -> bool {
-        self.waiting.len() >= self.bounds.counters
-    }
-
     /// A place for a call that can be made now.
     pub(super) fn take_off(&mut self, now: Instant, deadline: Instant) -> Option<Place> {
         self.is_free(now).then(|| self.place(deadline))

@@ -19,16 +19,9 @@ pub(in crate::store) struct Waiting {
     place: usize,
     asked: Instant,
     deadline: Instant,
-    time: Time,
+    /// Keeps the deadline, if who waits is not on the runtime that the keeper is on, which may rest.
+    timer: Option<Pin<Box<Sleep>>>,
     is_answered: bool,
-}
-
-/// Who keeps the deadline.
-enum Time {
-    Nobody,
-    Keeper,
-    /// Itself: it is not on the runtime that the keeper is on, which may rest.
-    Own(Pin<Box<Sleep>>),
 }
 
 impl Waiting {
@@ -38,34 +31,28 @@ impl Waiting {
             place,
             asked,
             deadline,
-            time: Time::Nobody,
+            timer: None,
             is_answered: false,
         }
     }
 
     fn answer(&mut self) -> Option<Answered> {
-        let answer = self.callers.answer(self.place)?;
+        let answer = self.callers.answer(self.place, self.asked)?;
         self.is_answered = true;
         Some(answer)
     }
 
     /// Whether the deadline has passed. If not, who waits is woken then.
     fn poll_deadline(&mut self, context: &mut Context<'_>, is_kept: bool) -> Poll<()> {
+        if Instant::now() >= self.deadline {
+            return Poll::Ready(());
+        }
         if is_kept {
-            let is_first = matches!(self.time, Time::Nobody);
-            self.time = Time::Keeper;
-            // The keeper wakes who comes too late at once.
-            return match is_first || Instant::now() < self.deadline {
-                true => Poll::Pending,
-                false => Poll::Ready(()),
-            };
+            return Poll::Pending;
         }
-        loop {
-            if let Time::Own(timer) = &mut self.time {
-                return timer.as_mut().poll(context);
-            }
-            self.time = Time::Own(Box::pin(sleep_until(self.deadline)));
-        }
+        let deadline = self.deadline;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        timer.as_mut().poll(context)
     }
 
     /// Waits no longer.
@@ -91,15 +78,14 @@ impl Future for Waiting {
         if let Some(answer) = this.answer() {
             return Poll::Ready(answer);
         }
-        let is_kept = !matches!(this.time, Time::Own(_)) && this.callers.dispatch.keeps_time_here();
+        let is_kept = this.timer.is_none() && this.callers.dispatch.keeps_time_here();
         match this
             .callers
             .leave_waker(this.place, context.waker(), (this.deadline, is_kept))
         {
             Left::Told => {}
             Left::Unwatched => {
-                let callers = Arc::clone(&this.callers);
-                this.callers.dispatch.keeper.watch(callers, this.deadline);
+                this.callers.dispatch.keeper.watch(&this.callers, this.deadline);
                 ready!(this.poll_deadline(context, is_kept));
             }
             Left::Waits => ready!(this.poll_deadline(context, is_kept)),

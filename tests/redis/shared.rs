@@ -1,0 +1,337 @@
+//! Callers who share the answer to equal asks, wherever they are polled and whenever they go.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, sleep, timeout};
+use tollgate::store::{Ask, Charge, Outcome, StoreFuture};
+use tollgate::{Key, PolicyName, Quota, RedisStore, Store};
+
+use crate::callers::{acquire, granted, ms, replies, scripted};
+use crate::scripted::{Reply, Scripted};
+use crate::server::{Server, Version};
+use crate::support::{LONG, YEAR, connect};
+
+fn ask(store: &RedisStore, key: &str, deadline: Duration) -> StoreFuture<Outcome> {
+    let (key, policy) = (Key::from(key), PolicyName::new("test").expect("a name"));
+    let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
+    store.acquire(&Ask::new(&charges).deadline(deadline))
+}
+
+fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let waker = Waker::noop();
+    match Pin::new(future).poll(&mut Context::from_waker(waker)) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// A caller whose time was over when the call left was not asked for: nobody has denied it anything.
+#[tokio::test(start_paused = true)]
+async fn c2_who_was_left_out_of_a_call_is_not_denied() {
+    let connection = Scripted::new(|sent| match sent.index {
+        0 | 1 => granted(ms(30)),
+        _ => replies(&[1]).after(ms(5)),
+    });
+    let store = RedisStore::new(connection.clone());
+    let (mut x, mut y) = (ask(&store, "x", ms(100)), ask(&store, "y", ms(100)));
+    assert!(once(&mut x).is_none() && once(&mut y).is_none());
+    // Its runtime rests, or is busy with something else.
+    let mut short = ask(&store, "k", ms(10));
+    let mut long = ask(&store, "k", ms(100));
+    assert!(once(&mut short).is_none() && once(&mut long).is_none());
+    let (_, _, long) = tokio::join!(x, y, long);
+    assert_eq!(long.expect("an answer").granted, 1);
+    let short = once(&mut short).expect("it is over");
+    assert!(
+        short.is_err(),
+        "only one was asked for, and 99 are left, but the other is denied: {short:?}"
+    );
+}
+
+/// Whose runtime rests when its answer is there holds no place meanwhile.
+#[test]
+fn c9_a_call_that_has_handed_out_its_answers_holds_no_place_while_its_runtime_rests() {
+    let resting = runtime();
+    let store = resting.block_on(async {
+        RedisStore::new(scripted(|sent| match sent.index {
+            0 | 1 => granted(ms(10)),
+            _ => granted(ms(5)),
+        }))
+    });
+    resting.block_on(async {
+        let mut first = [ask(&store, "x", LONG), ask(&store, "y", LONG)];
+        assert!(once(&mut first[0]).is_none() && once(&mut first[1]).is_none());
+        let waits = ask(&store, "k", LONG);
+        let [x, y] = first;
+        let (x, y, waits) = tokio::join!(x, y, waits);
+        assert!(x.is_ok() && y.is_ok() && waits.is_ok());
+    });
+    assert_eq!(store.stats().in_flight, 0, "all have been answered");
+}
+
+/// The same, seen by who lives elsewhere.
+#[test]
+fn c9_a_runtime_that_rests_after_its_answers_costs_others_no_answer() {
+    let resting = runtime();
+    let store = resting.block_on(async {
+        RedisStore::new(scripted(|sent| match sent.index {
+            0..4 => granted(ms(10)),
+            _ => granted(ms(5)),
+        }))
+    });
+    resting.block_on(async {
+        let mut a = ask(&store, "x", ms(100));
+        let mut b = ask(&store, "y", ms(100));
+        assert!(once(&mut a).is_none() && once(&mut b).is_none());
+        let mut c = ask(&store, "k", ms(100));
+        assert!(once(&mut c).is_none());
+        // a lands and takes c along; then d waits, and b takes it along.
+        let a = a.await;
+        assert!(a.is_ok());
+        let d = ask(&store, "l", ms(100));
+        let (b, c, d) = tokio::join!(b, c, d);
+        assert!(b.is_ok() && c.is_ok() && d.is_ok());
+    });
+    let in_flight = store.stats().in_flight;
+    let failed = runtime().block_on(async {
+        let mut failed = 0;
+        for _ in 0..10 {
+            failed += usize::from(acquire(&store, "k", ms(20)).await.is_err());
+        }
+        failed
+    });
+    assert_eq!((failed, in_flight), (0, 0));
+}
+
+/// A store that nobody has any more goes, with its connection, and does not wait for deadlines of who was answered long ago.
+#[tokio::test]
+async fn c11_a_store_goes_when_nobody_has_it() {
+    let alive = Arc::new(());
+    let witness = Arc::downgrade(&alive);
+    let store = RedisStore::new(scripted(move |_| {
+        let _alive = &alive;
+        granted(ms(5))
+    }));
+    let (mut a, mut b) = (ask(&store, "a", YEAR), ask(&store, "b", YEAR));
+    assert!(once(&mut a).is_none() && once(&mut b).is_none());
+    let c = ask(&store, "c", YEAR);
+    let (a, b, c) = tokio::join!(a, b, c);
+    assert!(a.is_ok() && b.is_ok() && c.is_ok());
+    drop(store);
+    sleep(ms(200)).await;
+    assert!(witness.upgrade().is_none(), "the store is still there");
+}
+
+/// As `timeout_at` was ready at once.
+#[tokio::test(start_paused = true)]
+async fn c7_who_is_first_polled_after_its_deadline_is_told_so_at_once() {
+    let store = RedisStore::new(scripted(|_| Reply::never()));
+    let (mut a, mut b) = (ask(&store, "a", LONG), ask(&store, "b", LONG));
+    assert!(once(&mut a).is_none() && once(&mut b).is_none());
+    let mut c = ask(&store, "c", ms(10));
+    sleep(ms(50)).await;
+    assert!(once(&mut c).is_some());
+}
+
+/// Polled first within the runtime, then from a thread that is of none.
+#[test]
+fn c7_who_was_polled_in_a_runtime_may_be_polled_outside() {
+    let home = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let store = home.block_on(async { RedisStore::new(scripted(|_| Reply::never())) });
+    let mut kept = home.block_on(async {
+        let mut kept = [
+            ask(&store, "a", LONG),
+            ask(&store, "b", LONG),
+            ask(&store, "c", ms(50)),
+        ];
+        for each in &mut kept {
+            assert!(once(each).is_none());
+        }
+        kept
+    });
+    thread::sleep(ms(80));
+    assert!(once(&mut kept[2]).is_some());
+    drop(kept);
+}
+
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_who_is_polled_with_another_waker_is_woken_by_that() {
+    let store = RedisStore::new(scripted(|_| granted(ms(10))));
+    let (mut a, mut b) = (ask(&store, "a", LONG), ask(&store, "b", LONG));
+    assert!(once(&mut a).is_none() && once(&mut b).is_none());
+    let mut c = ask(&store, "c", ms(50));
+    let counts = [0; 3].map(|_| Arc::new(Count(AtomicUsize::new(0))));
+    for count in &counts {
+        let waker = Waker::from(Arc::clone(count));
+        assert!(
+            Pin::new(&mut c)
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+    }
+    let _ = tokio::join!(a, b);
+    sleep(ms(30)).await;
+    assert_eq!(
+        counts.each_ref().map(|count| count.0.load(Ordering::SeqCst)),
+        [0, 0, 1]
+    );
+    assert!(once(&mut c).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn c8_who_is_never_polled_gives_back_when_dropped() {
+    let connection = scripted(|sent| match sent.index {
+        0 | 1 => granted(ms(10)),
+        2 => replies(&[2]),
+        _ => replies(&[0]),
+    });
+    let store = RedisStore::new(connection.clone());
+    let (mut a, mut b) = (ask(&store, "a", LONG), ask(&store, "b", LONG));
+    assert!(once(&mut a).is_none() && once(&mut b).is_none());
+    let (c, d, e) = (
+        ask(&store, "c", LONG),
+        ask(&store, "c", LONG),
+        ask(&store, "c", LONG),
+    );
+    drop(d);
+    assert_eq!(store.stats().waiting, 3);
+    let _ = tokio::join!(a, b);
+    sleep(ms(50)).await;
+    assert_eq!((store.stats().waiting, store.stats().in_flight), (0, 0));
+    assert_eq!(store.stats().late_grants, 0);
+    drop(c);
+    sleep(ms(5)).await;
+    assert_eq!(store.stats().late_grants, 1, "{:?}", connection.sent());
+    assert_eq!(e.await.expect("an answer").granted, 1);
+}
+
+/// Callers of several runtimes that go, time out and stay; what is used in the end is what they kept.
+#[test]
+fn c6_nothing_is_lost_or_charged_twice_whatever_callers_do() {
+    let main = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let quota = Quota::new(1_000_000, YEAR);
+    let (server, store) = main.block_on(async {
+        let server = Server::start(Version::V7).await;
+        let store = connect(&server.url()).await;
+        (server, store)
+    });
+    let kept = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..3_u64)
+        .map(|thread| {
+            let (store, kept, main) = (store.clone(), Arc::clone(&kept), main.handle().clone());
+            thread::spawn(move || {
+                let own = runtime();
+                let work = async move {
+                    let mut tasks = tokio::task::JoinSet::new();
+                    for index in 0..2_000_u64 {
+                        let (store, kept) = (store.clone(), Arc::clone(&kept));
+                        let random = (index * 7 + thread * 13) % 11;
+                        tasks.spawn(async move {
+                            let (key, policy) = (Key::from("k"), PolicyName::new("test").expect("a name"));
+                            let charges = [Charge::new(&key, &policy, quota)];
+                            let deadline = if random == 0 {
+                                Duration::from_micros(1_200)
+                            } else {
+                                LONG
+                            };
+                            let want = 1 + (index % 3) as u32;
+                            let mut answer = store.acquire(&Ask::new(&charges).want(want).deadline(deadline));
+                            match random {
+                                1 => return,
+                                2 => {
+                                    let _ = once(&mut answer);
+                                    return;
+                                }
+                                3 => {
+                                    sleep(ms(index % 5)).await;
+                                    return;
+                                }
+                                4 => {
+                                    sleep(ms(index % 5)).await;
+                                }
+                                5 => {
+                                    let _ = poll_fn(|cx| Poll::Ready(Pin::new(&mut answer).poll(cx))).await;
+                                    sleep(ms(3)).await;
+                                    return;
+                                }
+                                6 => {
+                                    if let Ok(Ok(outcome)) =
+                                        timeout(Duration::from_micros(index % 3_000), answer).await
+                                    {
+                                        kept.fetch_add(outcome.granted as usize, Ordering::SeqCst);
+                                    }
+                                    return;
+                                }
+                                _ => {}
+                            }
+                            if let Ok(outcome) = answer.await {
+                                kept.fetch_add(outcome.granted as usize, Ordering::SeqCst);
+                            }
+                        });
+                        if index % 50 == 0 {
+                            sleep(ms(1)).await;
+                        }
+                    }
+                    tasks.join_all().await;
+                };
+                match thread {
+                    0 => main.block_on(work),
+                    _ => own.block_on(work),
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("it ends");
+    }
+    main.block_on(async {
+        let start = Instant::now();
+        loop {
+            let (key, policy) = (Key::from("k"), PolicyName::new("test").expect("a name"));
+            let charges = [Charge::new(&key, &policy, quota)];
+            let peeked = store
+                .peek(&Ask::new(&charges).deadline(LONG))
+                .await
+                .expect("an answer");
+            let used = 1_000_000 - peeked.states[0].remaining as usize;
+            let kept = kept.load(Ordering::SeqCst);
+            let stats = store.stats();
+            if used.abs_diff(kept) == 0 && stats.waiting == 0 && stats.in_flight == 0 {
+                break;
+            }
+            assert!(start.elapsed() < LONG, "used {used} kept {kept} {stats:?}");
+            sleep(ms(20)).await;
+        }
+    });
+    drop(server);
+}
