@@ -15,7 +15,7 @@ mod tests;
 mod x_ratelimit;
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderName, Response};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
 
 pub use self::draft::Draft;
 pub(crate) use self::note::Note;
@@ -25,6 +25,7 @@ use self::inner::Inner;
 use self::shown::Shown;
 use self::x_ratelimit::Reset;
 use crate::decision::Decision;
+use crate::rejection::Rejection;
 
 /// Which header fields a layer writes, on responses that pass and on refusals: any combination of families.
 ///
@@ -156,12 +157,20 @@ impl Headers {
     /// Keeps what a decision says until its response is there.
     #[inline]
     pub(crate) fn note(self, decision: &Decision) -> Note {
-        let shows = self.x_ratelimit.is_some() || self.ietf.is_some();
-        let lists = self.ietf.is_some() || self.shadow;
+        let shown = self.shown(decision);
+        let lists = self.ietf.is_some() && shown.is_some() || self.shadow && shadow::lists(decision);
         Note {
             headers: self,
-            shown: if shows { Shown::of(decision) } else { None },
+            shown,
             decision: lists.then(|| Box::new(decision.clone())),
+        }
+    }
+
+    #[inline]
+    fn shown(self, decision: &Decision) -> Option<Shown> {
+        match self.x_ratelimit.is_some() || self.ietf.is_some() {
+            true => Shown::of(decision),
+            false => None,
         }
     }
 
@@ -174,7 +183,25 @@ impl Headers {
             let retry_after = response.headers_mut().entry(RETRY_AFTER);
             retry_after.or_insert_with(|| number::number(secs));
         }
-        self.note(decision).write(response);
+        self.write_said(self.shown(decision).as_ref(), Some(decision), response);
+    }
+
+    #[inline]
+    fn write_said<B>(self, shown: Option<&Shown>, decision: Option<&Decision>, response: &mut Response<B>) {
+        if self.shadow
+            && let Some(decision) = decision
+        {
+            shadow::write(decision, response.headers_mut());
+        }
+        let Some(shown) = shown else { return };
+        // With gRPC, or a response that the user builds, a refusal has another status, but it always carries its
+        // reason.
+        let refused_inside = shown.is_allowed
+            && (response.status() == StatusCode::TOO_MANY_REQUESTS
+                || response.extensions().get::<Rejection>().is_some());
+        if !refused_inside {
+            self.write_families(shown, decision, response.headers_mut());
+        }
     }
 
     /// Writes the families' fields, unless those of an inner layer are more binding.

@@ -5,22 +5,29 @@ use sfv::{KeyRef, ListSerializer, key_ref};
 
 use super::ietf::{AVAILABLE, UNTIL, integer, name};
 use super::number::ceil_secs;
-use crate::decision::Decision;
+use crate::decision::{Decision, PolicyDecision};
 use crate::store::{Mode, Retry};
 
 pub(super) static SHADOW: HeaderName = HeaderName::from_static("x-ratelimit-shadow");
 
 const DENIED: &KeyRef = key_ref("denied");
 
+fn listed(decision: &Decision) -> impl Iterator<Item = &PolicyDecision> {
+    let policies = decision.policies().iter();
+    policies.filter(|policy| policy.mode() == Mode::Shadow && policy.is_known())
+}
+
+/// Whether there is anything to say.
+pub(super) fn lists(decision: &Decision) -> bool {
+    listed(decision).next().is_some()
+}
+
 /// `"tried";r=0;t=12;denied, "other";r=7;t=30`: what each has left, when it fits or has forgotten all, and whether it would have
 /// refused the request. Stacked layers add to one list.
 pub(super) fn write(decision: &Decision, headers: &mut HeaderMap) {
     let mut text = String::new();
     let mut policies = ListSerializer::with_buffer(&mut text);
-    for policy in decision.policies() {
-        if policy.mode() != Mode::Shadow || !policy.is_known() {
-            continue;
-        }
+    for policy in listed(decision) {
         let until = match policy.retry() {
             Retry::Never => None,
             Retry::After(wait) if policy.is_violated() => Some(wait),

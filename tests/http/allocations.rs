@@ -62,6 +62,21 @@ fn allocations(layer: &RateLimitLayer) -> u64 {
     measure(|| send(&mut service, request)).count_total
 }
 
+/// Allocations of one refusal.
+fn refused(layer: &RateLimitLayer) -> u64 {
+    let mut service = layer.layer(Inner);
+    let mut refuse = |request| {
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(Ok(response)) = pin!(service.call(request)).poll(&mut cx) else {
+            panic!("in process nothing waits");
+        };
+        assert_eq!(response.status(), 429);
+    };
+    refuse(request());
+    let request = request();
+    measure(|| refuse(request)).count_total
+}
+
 fn layer(key: impl KeyExtractor) -> RateLimitLayer {
     RateLimitLayer::new(MemoryStore::new(), Quota::new(100, Duration::from_secs(900)), key)
 }
@@ -86,4 +101,27 @@ fn headers_and_the_extension_allocate_what_they_must() {
     assert_eq!(allocations(&layer(key::PeerIp).decision_extension(false)), 2);
     // The extension's box: the request's own extensions have a table already.
     assert_eq!(allocations(&layer(key::PeerIp).headers(Headers::none())), 1);
+}
+
+#[test]
+fn no_copy_of_the_decision_is_made_where_nothing_is_listed() {
+    // Refusals have the decision; it need not be copied to be written.
+    let none = || {
+        RateLimitLayer::new(
+            MemoryStore::new(),
+            Quota::new(0, Duration::from_secs(900)),
+            key::PeerIp,
+        )
+    };
+    let silent = refused(&none().headers(Headers::none()));
+    assert_eq!(refused(&none().headers(Headers::none().shadow(true))), silent);
+    // Nothing limits the request, and no policy is in shadow mode.
+    let exempt = |headers| allocations(&silent_but(headers).skip_when(|_: &http::request::Parts| true));
+    let silent = exempt(Headers::none());
+    assert_eq!(exempt(Headers::none().ietf(tollgate::Draft::V8)), silent);
+    assert_eq!(exempt(Headers::none().shadow(true)), silent);
+}
+
+fn silent_but(headers: Headers) -> RateLimitLayer {
+    silent(key::PeerIp).headers(headers)
 }
