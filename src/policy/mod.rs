@@ -25,7 +25,7 @@ pub(crate) use self::set::{PolicySet, check_names};
 use crate::exemption::ExemptReason;
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
-use crate::key::{Key, KeyBuilder, KeyExtractor, KeyHasher};
+use crate::key::{Key, KeyBuilder, KeyExtractor, KeyHasher, KeyRef};
 use crate::lease::{Lease, LeaseRefusal};
 use crate::penalty::Penalty;
 use crate::predicate::Predicate;
@@ -178,8 +178,9 @@ impl Policy {
     /// Leaves out requests with one of these keys, as the extractor makes them: `Key::from("42")` of a closure, others by
     /// a [`KeyBuilder`]. Allow what a client cannot invent. For addresses and other values, see
     /// [`skip_when`](Self::skip_when).
-    pub fn allow_keys<K: Into<Key>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
-        Arc::make_mut(&mut self.allowed).extend(keys.into_iter().map(Into::into));
+    pub fn allow_keys<'k, K: Into<KeyRef<'k>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        let keys = keys.into_iter().map(|key| Key::clone(&key.into()));
+        Arc::make_mut(&mut self.allowed).extend(keys);
         self
     }
 

@@ -253,7 +253,7 @@ async fn known_keys_of_other_extractors_are_free(place: &Place) {
             .expect("a key");
         key.finish()
     };
-    let policy = Policy::new("key", Quota::per_hour(1), api_key()).allow_keys([known.clone()]);
+    let policy = Policy::new("key", Quota::per_hour(1), api_key()).allow_keys([&known]);
     let layer = RateLimitLayer::with_policies(place.store(), [policy]).key_hasher(hasher);
     let app = app(&layer);
     assert_eq!(statuses(&app, 3, || get_as("partner", "/")).await, [200; 3]);
