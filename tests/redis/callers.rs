@@ -51,12 +51,17 @@ pub(crate) async fn acquire(
     key: &str,
     deadline: Duration,
 ) -> Result<u32, StoreErrorKind> {
-    let (key, policy) = (Key::from(key), PolicyName::new("test").expect("a name"));
-    let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
-    let answer = store.acquire(&Ask::new(&charges).deadline(deadline)).await;
+    let answer = ask(store, key, deadline).await;
     answer
         .map(|outcome| outcome.granted)
         .map_err(|error| error.kind())
+}
+
+/// A check that is asked for, and polled or not as the test wants.
+pub(crate) fn ask(store: &RedisStore, key: &str, deadline: Duration) -> StoreFuture<Outcome> {
+    let (key, policy) = (Key::from(key), PolicyName::new("test").expect("a name"));
+    let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
+    store.acquire(&Ask::new(&charges).deadline(deadline))
 }
 
 /// The answer, and how long it took from `delay` on.
@@ -82,7 +87,7 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 }
 
 /// A runtime that runs only while somebody blocks on it.
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread()
         .enable_all()
         .build()
@@ -200,12 +205,7 @@ async fn c7_each_of_many_that_wait_for_the_same_is_answered_at_its_own_deadline(
 
 /// Checks that are under way, as many as may be at once, without an answer ever, and one that waits for them.
 async fn three_without_answer(store: &RedisStore) -> [StoreFuture<Outcome>; 3] {
-    let policy = PolicyName::new("test").expect("a name");
-    let mut checks = ["a", "b", "c"].map(|key| {
-        let key = Key::from(key);
-        let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
-        store.acquire(&Ask::new(&charges).deadline(ms(50)))
-    });
+    let mut checks = ["a", "b", "c"].map(|key| ask(store, key, ms(50)));
     for check in &mut checks {
         assert!(poll_once(check).await.is_none());
     }
@@ -249,11 +249,8 @@ async fn c6_who_goes_when_it_has_been_answered_gives_its_share_back() {
         _ => replies(&[0]),
     });
     let store = RedisStore::new(connection.clone());
-    let [first, second, third, fourth, fifth] = ["x", "y", "k", "k", "k"].map(|key| {
-        let (key, policy) = (Key::from(key), PolicyName::new("test").expect("a name"));
-        let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
-        store.acquire(&Ask::new(&charges))
-    });
+    let [first, second, third, fourth, fifth] =
+        ["x", "y", "k", "k", "k"].map(|key| ask(&store, key, ms(100)));
     let (mut first, mut second, mut unseen) = (first, second, fourth);
     assert!(poll_once(&mut first).await.is_none() && poll_once(&mut second).await.is_none());
     assert!(poll_once(&mut unseen).await.is_none());
