@@ -2,11 +2,11 @@
 --
 -- KEYS  the counters, each once: first those of plain asks, in their order, then those of asks of several charges, then
 --       all others; and the states of penalties.
--- ARGV  number of groups of plain asks; for each group: number of its asks, units per grant, grants wanted, not after
---       (server time in µs), and its quota (states.lua); then, if there are any other asks, those of several charges,
---       packed as src/store/redis/several.rs does (empty if there are none), and all others (asks.lua). A plain ask is one
---       enforced charge, not held, on a counter that no other ask of the call charges; one of several charges has only
---       enforced ones, not held, each on a log or slots of its own, and no penalty.
+-- ARGV  the plain asks, packed (empty if there are none): for each group of them its number of asks, layout, units per
+--       grant, grants wanted, not after (server time in µs), and the rest of its quota (states.lua). Then, if there are any
+--       other asks, those of several charges, packed as src/store/redis/several.rs does (empty if there are none), and all
+--       others (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of the call charges;
+--       one of several charges has only enforced ones, not held, each on a log or slots of its own, and no penalty.
 -- Reply the server's time (µs), then for each ask, plain ones first: -1 if it came too late and nothing was done; for
 --       an ask on logs and slots that was granted all it wanted as of now and has room for one more grant, the units in
 --       each of its counters; else an array: grants, stamp (µs from the server's time), for each charge: times charged and
@@ -20,93 +20,118 @@
 local KEYS, ARGV = KEYS, ARGV
 local spread, pack, unpack, floor = unpack, struct.pack, struct.unpack, math.floor
 local replies = { now }
-local texts = {}
--- Plain asks that are not on a log, or on one that is not as usual: index of the key, and of the group.
-local unusual = {}
+-- Plain asks that are not on a log, or on one that is not as usual: index of the key, and where the group's terms are. And
+-- what was found there. Tables are made where they are needed: a lone ask needs none, and takes less time than they do.
+local unusual, texts
 
 -- Logs are answered and written in place: functions made for each call would cost a lone one more than they do. What
 -- their text is stands in log.lua. One that is garbage or of another clock is unusual.
-local at, k = 2, 0
-for _ = 1, tonumber(ARGV[1]) do
-  local cost, want, layout = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 4]
-  local too_late = now > tonumber(ARGV[at + 3])
-  local is_log = layout == '1' and cost > 0 and not too_late
-  local limit, window, bytes, format, head, range, grain, grain_start, ends, one
-  if is_log then
-    limit, window = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+local plain, at, k = ARGV[1], 1, 0
+while at <= #plain do
+  local asks, layout, cost, want, not_after, limit, window = unpack('>HBI5I4I7I5I7', plain, at)
+  if now > not_after then
+    for each = k + 1, k + asks do
+      replies[each + 1] = -1
+    end
+  elseif layout ~= 1 or cost == 0 then
+    unusual = unusual or {}
+    for each = k + 1, k + asks do
+      unusual[#unusual + 1] = { each, at }
+    end
+  else
+    local bytes, format, head, range, grain, grain_start, ends, one
     -- @include log_window.lua
-  end
-  for _ = 1, tonumber(ARGV[at]) do
-    k = k + 1
-    if not is_log then
-      if too_late then
-        replies[k + 1] = -1
-      else
-        unusual[#unusual + 1] = { k, at }
+    local wanted, cutoff, ttl = cost * want, now - window, nil
+    -- How long a log is at most that takes in all that is wanted, and has room for one more grant.
+    local most = want > 0 and (limit - wanted - cost) * bytes or 0
+    local all = most > 0 and string.rep(one, wanted)
+    for each = k + 1, k + asks do
+      local text = redis.pcall('GET', KEYS[each])
+      -- An error is a table without a length.
+      local size, newest, is_appended = text and #text - 8, nil, false
+      if size and size > 0 and size <= most and size % bytes == 0 then
+        local tag, base, origin = unpack(head, text)
+        if tag == 76 and base > cutoff then
+          newest = base + (unpack(format, text, size + 9 - bytes) - origin) % range
+          is_appended = grain_start <= newest and newest <= now
+        end
       end
-    else
-      local text = redis.pcall('GET', KEYS[k])
-      local usual, base, count, first, newest = true, now, 0, 0, nil
-      -- @include log_found.lua
-      if not usual then
-        texts[k] = text
-        unusual[#unusual + 1] = { k, at }
+      if is_appended then
+        -- Nearly all.
+        redis.call('APPEND', KEYS[each], all)
+        replies[each + 1] = size / bytes + wanted
       else
-        local live, granted = count - first, want
-        if live + cost * want > limit then
-          granted = live < limit and floor((limit - live) / cost) or 0
-        end
-        local used = live + granted * cost
-        if granted > 0 then
-          local kept
-          -- @include log_kept.lua
-          local added = granted * cost == 1 and one or string.rep(one, granted * cost)
-          if kept then
-            redis.call('SET', KEYS[k], kept .. added, 'PX', ttl_to(ends))
-          else
-            redis.call('APPEND', KEYS[k], added)
-          end
-        end
-        if granted > 0 and granted == want and used + cost <= limit then
-          replies[k + 1] = used
+        local usual, base, count, first = true, now, 0, 0
+        newest = nil
+        -- @include log_found.lua
+        if not usual then
+          texts, unusual = texts or {}, unusual or {}
+          texts[each] = text
+          unusual[#unusual + 1] = { each, at }
         else
-          -- One more grant fits when so many have left.
-          local to_leave, retry = used + cost - limit, 0
-          if cost > limit then
-            retry = -1
-          elseif to_leave > live then
-            retry = window
-          elseif to_leave > 0 then
-            -- Of garbage, even the last is not the latest.
-            local from = 9 + (first + to_leave - 1) * bytes
-            local time = base + (unpack(format, text, from) - unpack(format, text, 9)) % range
-            retry = math.max(math.min(time, newest) + window - now, 1)
+          local live, granted = count - first, want
+          if live + wanted > limit then
+            granted = live < limit and floor((limit - live) / cost) or 0
           end
+          local used = live + granted * cost
           if granted > 0 then
-            newest = now
+            local kept
+            -- @include log_kept.lua
+            local added = granted * cost == 1 and one or string.rep(one, granted * cost)
+            if kept then
+              ttl = ttl or ttl_to(ends)
+              redis.call('SET', KEYS[each], kept .. added, 'PX', ttl)
+            else
+              redis.call('APPEND', KEYS[each], added)
+            end
           end
-          replies[k + 1] = { granted, 0, granted, used, retry, newest and newest + window - now or 0 }
+          if granted > 0 and granted == want and used + cost <= limit then
+            replies[each + 1] = used
+          else
+            -- One more grant fits when so many have left.
+            local to_leave, retry = used + cost - limit, 0
+            if cost > limit then
+              retry = -1
+            elseif to_leave > live then
+              retry = window
+            elseif to_leave > 0 then
+              -- Of garbage, even the last is not the latest.
+              local from = 9 + (first + to_leave - 1) * bytes
+              local time = base + (unpack(format, text, from) - unpack(format, text, 9)) % range
+              retry = math.max(math.min(time, newest) + window - now, 1)
+            end
+            if granted > 0 then
+              newest = now
+            end
+            replies[each + 1] = { granted, 0, granted, used, retry, newest and newest + window - now or 0 }
+          end
         end
       end
     end
   end
-  at = at + (layout == '1' and 7 or 10)
+  k, at = k + asks, at + 44
 end
 
 -- What several.lua leaves over: asks as in asks.lua, with the index of the reply, and of each charge capacity and where
 -- its kind of counter stands in ARGV in place of the terms.
 local left_over
 local answered = k + 1
-local several = ARGV[at]
-at = at + 1
+local several = ARGV[2]
 if several and several ~= '' then
   -- @include several.lua
 end
-if #unusual == 0 and not left_over and not ARGV[at] then
+if not unusual and not left_over and not ARGV[3] then
   return replies
 end
 
+texts = texts or {}
 -- @include states.lua
+
+-- The terms of the plain asks at `group`, their cost, and how often each is wanted.
+local function terms_packed(group)
+  local _, layout, cost, want, _, capacity, window, rate, extra, shift = unpack('>HBI5I4I7I5I7I5I7B', plain, group)
+  return terms_of(layout, capacity, rate, window, extra, shift), cost, want
+end
 
 local function acquire_plain(key, terms, cost, want)
   local s = state_of(key, terms)
@@ -123,15 +148,15 @@ local function acquire_plain(key, terms, cost, want)
   return { granted, stamp - now, granted, a, b, c }
 end
 
-local group, terms
-for _, ask in ipairs(unusual) do
+local group, terms, cost, want
+for _, ask in ipairs(unusual or {}) do
   if group ~= ask[2] then
     group = ask[2]
-    terms = terms_at(group + 4)
+    terms, cost, want = terms_packed(group)
   end
-  replies[ask[1] + 1] = acquire_plain(ask[1], terms, tonumber(ARGV[group + 1]), tonumber(ARGV[group + 2]))
+  replies[ask[1] + 1] = acquire_plain(ask[1], terms, cost, want)
 end
-if not left_over and not ARGV[at] then
+if not left_over and not ARGV[3] then
   return replies
 end
 
@@ -169,6 +194,7 @@ for _, ask in ipairs(left_over or {}) do
   end
   replies[ask.reply] = acquire(ask)
 end
+at = 3
 while ARGV[at] do
   local ask
   ask, at = ask_at(at)

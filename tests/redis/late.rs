@@ -71,20 +71,19 @@ async fn c8_no_script_changes_anything_after_the_deadline() {
 const NOON: u64 = 1_700_000_000_000_000;
 
 /// The arguments of a script's call that follow its keys.
-fn arguments(sent: &Sent) -> Vec<String> {
-    let texts = sent
-        .arguments
-        .iter()
-        .map(|it| String::from_utf8_lossy(it).into_owned());
-    let mut texts: Vec<_> = texts.collect();
-    let keys: usize = texts[1].parse().expect("the number of keys");
-    texts.split_off(2 + keys)
+fn arguments(sent: &Sent) -> &[Vec<u8>] {
+    let number = |argument: &[u8]| str::from_utf8(argument).ok()?.parse::<usize>().ok();
+    let keys = number(&sent.arguments[1]).expect("the number of keys");
+    &sent.arguments[2 + keys..]
 }
 
-/// Whether it asks, and for grants of one kind: these are the number of groups, of asks in it, their cost, and the
-/// grants wanted. What gives back begins with the number of grants and the stamp.
-fn is_acquire(sent: &Sent) -> bool {
-    arguments(sent)[0] == "1" && arguments(sent).len() > 4 && arguments(sent)[1] == "1"
+/// How many grants it asks for, if it does and for those of one kind: then it has one argument, in which the fifth number
+/// is that. What gives back begins with the number of grants and the stamp.
+fn wanted(sent: &Sent) -> Option<u32> {
+    match arguments(sent) {
+        [group] if group.len() == 44 => Some(u32::from_be_bytes(*group[8..].first_chunk()?)),
+        _ => None,
+    }
 }
 
 /// Grants all that is wanted, so much later.
@@ -93,11 +92,7 @@ fn granting(after: Duration) -> Scripted {
         if sent.name == "TIME" {
             return Reply::time(NOON);
         }
-        let answer = if is_acquire(sent) {
-            arguments(sent)[3].parse().expect("a number")
-        } else {
-            0
-        };
+        let answer = wanted(sent).map_or(0, i64::from);
         let now = i64::try_from(NOON).expect("some years");
         Reply::new(Ok(Value::Array(vec![Value::Int(now), Value::Int(answer)]))).after(after)
     })
@@ -107,12 +102,11 @@ fn granting(after: Duration) -> Scripted {
 fn asked_and_given_back(connection: &Scripted) -> (Vec<u64>, u64) {
     let (mut asked, mut given_back) = (Vec::new(), 0);
     for sent in connection.sent().iter().filter(|sent| sent.name != "TIME") {
-        let arguments = arguments(sent);
-        let number = |at: usize| arguments[at].parse::<u64>().expect("a number");
-        if is_acquire(sent) {
-            asked.push(number(3));
+        if let Some(wanted) = wanted(sent) {
+            asked.push(wanted.into());
         } else {
-            given_back += number(0);
+            let first = str::from_utf8(&arguments(sent)[0]).expect("text");
+            given_back += first.parse::<u64>().expect("a number");
         }
     }
     (asked, given_back)

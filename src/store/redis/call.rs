@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::clock::ServerClock;
 use super::key::CounterKey;
-use super::order::{Amend, Amendment, Order, OrderCharge, OrderCounter, OrderPenalty, Wanted};
+use super::order::{Amend, Amendment, Order, OrderPenalty, Wanted};
+use super::plain::{Plain, charge_of, layout_of};
 use super::queue::Merged;
 use super::script::{By, Script, Scripts};
 use super::several::{self, Several};
@@ -36,32 +37,22 @@ pub(super) struct AcquireCall {
     pub(super) order: SmallVec<[u16; 16]>,
 }
 
-/// Plain asks that differ in their key alone.
-struct Group {
-    cost: u64,
-    want: u32,
-    terms: Terms,
-    deadline: Instant,
-    members: SmallVec<[u16; 16]>,
-}
-
 impl AcquireCall {
     pub(super) fn new(scripts: &Scripts, by: By, clock: &ServerClock, asks: &[Merged]) -> Self {
         if let [ask] = asks {
             return Self::of_one(scripts, by, clock, &ask.ask);
         }
         let mut uses = uses_of_keys(asks);
-        let mut groups: SmallVec<[Group; 4]> = SmallVec::new();
+        let mut plain = Plain::default();
         let mut several = Several::default();
         let mut others: SmallVec<[u16; 16]> = SmallVec::new();
         for (index, Merged { ask, .. }) in asks.iter().enumerate() {
             let index = index as u16;
-            match plain(&ask.order) {
-                Some((cost, counter)) if uses[&*counter.key].charges == 1 => {
-                    put_into_group(&mut groups, ask, cost, counter, index);
-                    continue;
-                }
-                _ => {}
+            if let Some((cost, counter)) = charge_of(&ask.order)
+                && uses[&*counter.key].charges == 1
+            {
+                plain.push(ask, (cost, counter), index);
+                continue;
             }
             let mut counters = ask.order.counters();
             let is_fit =
@@ -76,7 +67,7 @@ impl AcquireCall {
         }
         let mut keys: SmallVec<[&[u8]; 16]> = SmallVec::new();
         let mut order: SmallVec<[u16; 16]> = SmallVec::new();
-        for &index in groups.iter().flat_map(|group| &group.members) {
+        for index in plain.asks() {
             order.push(index);
             keys.extend(
                 asks[usize::from(index)]
@@ -102,10 +93,7 @@ impl AcquireCall {
             }
         }
         let mut command = start(&scripts.acquire, by, &keys);
-        command.arg(groups.len());
-        for group in &groups {
-            write_group(&mut command, group, clock);
-        }
+        plain.write(&mut command, clock);
         if !several.asks.is_empty() || !others.is_empty() {
             several.write(&mut command, clock);
         }
@@ -118,18 +106,12 @@ impl AcquireCall {
 
     /// Most calls, where nothing waits.
     fn of_one(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted) -> Self {
+        let mut plain = Plain::default();
         let mut command;
-        if let Some((cost, counter)) = plain(&ask.order) {
-            command = start(&scripts.acquire, by, &[&counter.key]);
-            command.arg(1);
-            let group = Group {
-                cost,
-                want: ask.want,
-                terms: counter.terms,
-                deadline: ask.deadline,
-                members: SmallVec::from_slice(&[0]),
-            };
-            write_group(&mut command, &group, clock);
+        if let Some(charge) = charge_of(&ask.order) {
+            plain.push(ask, charge, 0);
+            command = start(&scripts.acquire, by, &[&charge.1.key]);
+            plain.write(&mut command, clock);
         } else {
             let mut several = Several::default();
             let is_several = several::is_fit(&ask.order) && several.push(ask, 0);
@@ -138,7 +120,7 @@ impl AcquireCall {
                 false => distinct_keys(&ask.order),
             };
             command = start(&scripts.acquire, by, &keys);
-            command.arg(0);
+            plain.write(&mut command, clock);
             several.write(&mut command, clock);
             if !is_several {
                 write_ask(&mut command, ask, clock, |key| number_of(&keys, key));
@@ -266,21 +248,6 @@ pub(super) fn block(scripts: &Scripts, by: By, clock: &ServerClock, ask: &Wanted
     command
 }
 
-/// An ask of one enforced charge without a penalty, which the script answers on the shortest way; slots are for [`Several`].
-fn plain(order: &Order) -> Option<(u64, &OrderCounter)> {
-    match &*order.charges {
-        [
-            OrderCharge {
-                mode: Mode::Enforce,
-                cost,
-                counter: Some(counter),
-                penalty: None,
-            },
-        ] if order.hold == 0 && !matches!(counter.terms.layout, Layout::Slots(_)) => Some((*cost, counter)),
-        _ => None,
-    }
-}
-
 /// What a call does with a counter.
 #[derive(Clone, Copy, Default)]
 struct Uses {
@@ -295,34 +262,6 @@ fn uses_of_keys(asks: &[Merged]) -> HashMap<&[u8], Uses, foldhash::fast::RandomS
         uses.entry(&*counter.key).or_insert_with(Uses::default).charges += 1;
     }
     uses
-}
-
-fn put_into_group(
-    groups: &mut SmallVec<[Group; 4]>,
-    ask: &Wanted,
-    cost: u64,
-    counter: &OrderCounter,
-    index: u16,
-) {
-    let group = groups.iter_mut().find(|group| {
-        group.terms == counter.terms
-            && group.cost == cost
-            && group.want == ask.want
-            && are_near(group.deadline, ask.deadline)
-    });
-    match group {
-        Some(group) => {
-            group.deadline = group.deadline.min(ask.deadline);
-            group.members.push(index);
-        }
-        None => groups.push(Group {
-            cost,
-            want: ask.want,
-            terms: counter.terms,
-            deadline: ask.deadline,
-            members: SmallVec::from_slice(&[index]),
-        }),
-    }
 }
 
 fn distinct_keys(order: &Order) -> SmallVec<[&[u8]; 4]> {
@@ -348,15 +287,6 @@ fn start(script: &Script, by: By, keys: &[&[u8]]) -> Cmd {
         command.arg(*key);
     }
     command
-}
-
-fn write_group(command: &mut Cmd, group: &Group, clock: &ServerClock) {
-    command
-        .arg(group.members.len())
-        .arg(group.cost)
-        .arg(group.want)
-        .arg(clock.not_after(group.deadline));
-    write_terms(command, &group.terms);
 }
 
 fn write_ask(command: &mut Cmd, ask: &Wanted, clock: &ServerClock, number: impl Fn(&CounterKey) -> usize) {
@@ -397,13 +327,7 @@ fn write_penalty(command: &mut Cmd, OrderPenalty { penalty, .. }: &OrderPenalty,
 }
 
 fn write_terms(command: &mut Cmd, terms: &Terms) {
-    let (layout, extra) = match terms.layout {
-        Layout::Log => (1, 0),
-        Layout::Slots(slots) => (2, u64::from(slots)),
-        Layout::Counter => (3, 0),
-        Layout::Fixed | Layout::FixedPerKey => (4, terms.offset),
-        Layout::Bucket => (5, 0),
-    };
+    let (layout, extra) = layout_of(terms);
     command.arg(layout).arg(terms.capacity).arg(terms.window);
     if terms.layout != Layout::Log {
         command.arg(terms.rate).arg(extra).arg(terms.shift());

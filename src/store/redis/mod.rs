@@ -25,6 +25,8 @@ mod keeper;
 mod key;
 mod link;
 mod order;
+mod packed;
+mod plain;
 mod probe;
 mod queue;
 mod refusal;

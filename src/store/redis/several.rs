@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::call::are_near;
 use super::clock::ServerClock;
 use super::order::{Order, Wanted};
+use super::packed::Packed;
 use crate::algorithm::Terms;
 use crate::quota::Layout;
 use crate::store::Mode;
@@ -135,51 +136,50 @@ impl<'a> Several<'a> {
         self.kinds.iter().flat_map(|kind| kind.keys.iter().copied())
     }
 
-    /// What the script is to be told, nothing without asks, in words of few bytes: as many arguments it would take longer to read than to do
-    /// what they ask.
+    /// What the script is to be told; nothing without asks.
     pub(super) fn write(&self, command: &mut Cmd, clock: &ServerClock) {
-        let mut text: SmallVec<[u8; 256]> = SmallVec::new();
+        let mut text = Packed::default();
         let mut before: SmallVec<[u16; 4]> = SmallVec::new();
         let mut keys = 1;
         if self.asks.is_empty() {
             command.arg("");
             return;
         }
-        push(&mut text, 1, self.kinds.len() as u64);
+        text.push(1, self.kinds.len() as u64);
         for kind in &self.kinds {
             before.push(keys);
             keys += kind.keys.len() as u16;
-            push(&mut text, 2, kind.keys.len() as u64);
-            push(&mut text, 2, kind.slots.into());
-            push(&mut text, 7, kind.window);
+            text.push(2, kind.keys.len() as u64);
+            text.push(2, kind.slots.into());
+            text.push(7, kind.window);
         }
-        push(&mut text, 1, self.shapes.len() as u64);
+        text.push(1, self.shapes.len() as u64);
         for shape in &self.shapes {
-            push(&mut text, 7, clock.not_after(shape.deadline));
-            push(&mut text, 4, shape.want.into());
-            push(&mut text, 1, shape.order.counters().count() as u64);
+            text.push(7, clock.not_after(shape.deadline));
+            text.push(4, shape.want.into());
+            text.push(1, shape.order.counters().count() as u64);
             for charge in &shape.order.charges {
                 let Some(counter) = &charge.counter else { continue };
-                push(&mut text, 5, charge.cost);
-                push(&mut text, 5, counter.terms.capacity);
-                push(&mut text, 2, slots_of(&counter.terms).unwrap_or_default().into());
-                push(&mut text, 7, counter.terms.window);
+                text.push(5, charge.cost);
+                text.push(5, counter.terms.capacity);
+                text.push(2, slots_of(&counter.terms).unwrap_or_default().into());
+                text.push(7, counter.terms.window);
             }
         }
-        push(&mut text, 2, self.runs.len() as u64);
+        text.push(2, self.runs.len() as u64);
         // Few counters have places of one byte.
         let place_bytes = if keys < 257 { 1 } else { 2 };
         let mut charged = self.charged.iter();
         for run in &self.runs {
-            push(&mut text, 1, run.shape.into());
-            push(&mut text, 1, run.asks.into());
+            text.push(1, run.shape.into());
+            text.push(1, run.asks.into());
             let charges = self.shapes[usize::from(run.shape) - 1].order.counters().count();
             for place in charged.by_ref().take(usize::from(run.asks) * charges) {
                 let place = before[usize::from(place.kind)] + place.index;
-                push(&mut text, place_bytes, place.into());
+                text.push(place_bytes, place.into());
             }
         }
-        command.arg(&text[..]);
+        command.arg(text.as_bytes());
     }
 }
 
@@ -212,9 +212,4 @@ fn are_alike(one: &Order, other: &Order) -> bool {
         counted.collect()
     };
     of(one) == of(other)
-}
-
-/// The last bytes of a number, the first of them first.
-fn push(text: &mut SmallVec<[u8; 256]>, bytes: usize, number: u64) {
-    text.extend_from_slice(&number.to_be_bytes()[8 - bytes..]);
 }
