@@ -39,30 +39,21 @@ while at <= #plain do
       unusual[#unusual + 1] = { each, at }
     end
   else
-    local bytes, format, head, range, grain, grain_start, ends, one
+    local bytes, format, head, range, cutoff, grain, grain_start, ends, one
     -- @include log_window.lua
-    local wanted, cutoff, ttl = cost * want, now - window, nil
+    local wanted, ttl = cost * want, nil
     -- How long a log is at most that takes in all that is wanted, and has room for one more grant.
     local most = want > 0 and (limit - wanted - cost) * bytes or 0
     local all = most > 0 and string.rep(one, wanted)
     for each = k + 1, k + asks do
       local text = redis.pcall('GET', KEYS[each])
-      -- An error is a table without a length.
-      local size, newest, is_appended = text and #text - 8, nil, false
-      if size and size > 0 and size <= most and size % bytes == 0 then
-        local tag, base, origin = unpack(head, text)
-        if tag == 76 and base > cutoff then
-          newest = base + (unpack(format, text, size + 9 - bytes) - origin) % range
-          is_appended = grain_start <= newest and newest <= now
-        end
-      end
-      if is_appended then
-        -- Nearly all.
+      local size, is_ordinary = 0, false
+      -- @include log_ordinary.lua
+      if is_ordinary and size <= most then
         redis.call('APPEND', KEYS[each], all)
         replies[each + 1] = size / bytes + wanted
       else
-        local usual, base, count, first = true, now, 0, 0
-        newest = nil
+        local usual, base, count, first, newest = true, now, 0, 0, nil
         -- @include log_found.lua
         if not usual then
           texts, unusual = texts or {}, unusual or {}

@@ -1,5 +1,5 @@
--- Lines of acquire.lua: how a log of `window` µs is packed, and where its TTL ends. Sets bytes, format, head, range, grain,
--- grain_start, ends, and one, a unit as it is written.
+-- Lines of acquire.lua: how a log of `window` µs is packed, and where its TTL ends. Sets bytes, format, head, range, cutoff
+-- (what is no later has left the window), grain, grain_start, ends, and one, a unit as it is written.
 
 if window <= 1000000000 then
   bytes, format, head, range = 4, '>I4', '>BI7I4', 4294967296
@@ -8,6 +8,7 @@ elseif window <= 250000000000 then
 else
   bytes, format, head, range = 6, '>I6', '>BI7I6', 281474976710656
 end
+cutoff = now - window
 grain = (window > 8000000 and floor(window / 8) or 1000000) - 20000
 grain_start = floor(now / grain) * grain
 ends = grain_start + grain + window

@@ -7,15 +7,16 @@ local SLOT = 14
 -- More units than fit anywhere.
 local FULL = 2 ^ 53
 
--- Of each counter, by its place among these: what was found, or false; what stays in front of what is charged, or false
--- if all does; units by now and when it was found. One that asks are left over for is full. Tables that are made as large
+-- Of each counter, by its place among these: what was found, or false; what stays in front of what is charged, nil if all
+-- does; units by now and when it was found. One that asks are left over for is full. Tables that are made as large
 -- as they become need not grow, which would take longer than what they are for.
-local text_of, kept_of, live_of, found_of
+local text_of, live_of, found_of
 if #KEYS > 3 then
-  text_of, kept_of, live_of, found_of = { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }
+  text_of, live_of, found_of = { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }
 else
-  text_of, kept_of, live_of, found_of = { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }
+  text_of, live_of, found_of = { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }
 end
+local kept_of = { nil, nil, nil }
 -- Of slots: units in front of those that count.
 local before_of
 -- Of each kind of counter: how many there are, where the TTL ends of those that are written anew, and a unit as it is written
@@ -49,23 +50,27 @@ for kind = 1, kinds do
   local keys, slots, window
   keys, slots, window, at_byte = unpack('>HHI7', several, at_byte)
   if slots == 0 then
-    local bytes, format, head, range, grain, grain_start, ends, one
+    local bytes, format, head, range, cutoff, grain, grain_start, ends, one
     -- @include log_window.lua
     of_kinds[kind * 3 - 2], of_kinds[kind * 3 - 1], of_kinds[kind * 3] = keys, ends, one
     for _ = 1, keys do
       i = i + 1
       local text = redis.pcall('GET', KEYS[before_all + i])
-      local usual, base, count, first, newest, kept = true, now, 0, 0, nil, false
-      -- @include log_found.lua
-      local live = FULL
-      if usual then
-        live = count - first
-        -- @include log_kept.lua
+      local size, is_ordinary, live = 0, false, FULL
+      -- @include log_ordinary.lua
+      if is_ordinary then
+        live = size / bytes
+      else
+        local usual, base, count, first, newest = true, now, 0, 0, nil
+        -- @include log_found.lua
+        if usual then
+          live = count - first
+          local kept
+          -- @include log_kept.lua
+          kept_of[i] = kept
+        end
       end
-      text_of[i] = text
-      kept_of[i] = kept
-      live_of[i] = live
-      found_of[i] = live
+      text_of[i], live_of[i], found_of[i] = text, live, live
     end
   else
     local width = floor((window + slots - 1) / slots)

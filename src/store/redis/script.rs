@@ -7,9 +7,10 @@ use redis::Cmd;
 const NOW: &str = include_str!("../../../lua/now.lua");
 
 /// What scripts include, each after those that include it.
-const PARTS: [(&str, &str); 12] = [
+const PARTS: [(&str, &str); 13] = [
     ("several", include_str!("../../../lua/several.lua")),
     ("log_window", include_str!("../../../lua/log_window.lua")),
+    ("log_ordinary", include_str!("../../../lua/log_ordinary.lua")),
     ("log_found", include_str!("../../../lua/log_found.lua")),
     ("log_kept", include_str!("../../../lua/log_kept.lua")),
     ("states", include_str!("../../../lua/states.lua")),
