@@ -194,6 +194,61 @@ async fn c7_who_is_polled_with_another_waker_is_woken_by_that() {
     assert!(once(&mut c).is_some());
 }
 
+/// Who was answered together asks again together: one call for each round, not one for who is first and one for the rest.
+#[test]
+fn who_is_answered_together_shares_the_next_call_too() {
+    const CALLERS: u64 = 32;
+    const ROUNDS: u64 = 20;
+    let busy = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let stats = busy.block_on(async {
+        let connection = scripted(|_| replies(&[1]).after(ms(1)));
+        let store = RedisStore::builder().max_in_flight(1).build(connection);
+        // All on the one worker.
+        let work = tokio::spawn(async move {
+            let mut tasks = tokio::task::JoinSet::new();
+            for _ in 0..CALLERS {
+                let store = store.clone();
+                tasks.spawn(async move {
+                    for _ in 0..ROUNDS {
+                        ask(&store, "k", LONG).await.expect("an answer");
+                    }
+                });
+            }
+            tasks.join_all().await;
+            store.stats()
+        });
+        work.await.expect("it does not panic")
+    });
+    assert_eq!(stats.callers, CALLERS * ROUNDS);
+    // Whoever is first of all flies alone, and comes last to the end.
+    assert!(stats.calls <= ROUNDS + 2, "{stats:?}");
+}
+
+/// Tasks of a runtime with several threads go on by themselves, so its keeper serves callers of all others.
+#[test]
+fn c7_a_keeper_that_never_rests_keeps_the_time_of_who_has_no_timer() {
+    let home = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let (store, first) = home.block_on(async {
+        let store = RedisStore::new(scripted(|_| Reply::never()));
+        let mut first = [ask(&store, "a", LONG), ask(&store, "b", LONG)];
+        assert!(first.iter_mut().all(|each| once(each).is_none()));
+        (store, first)
+    });
+    let without_timer = Builder::new_current_thread().build().expect("a runtime");
+    let waits = async { tokio::join!(ask(&store, "c", ms(30)), ask(&store, "c", ms(40))) };
+    let (one, other) = without_timer.block_on(waits);
+    assert!(one.is_err() && other.is_err());
+    drop(first);
+}
+
 #[tokio::test(start_paused = true)]
 async fn c8_who_is_never_polled_gives_back_when_dropped() {
     let connection = scripted(|sent| match sent.index {

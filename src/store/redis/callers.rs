@@ -38,6 +38,8 @@ pub(super) struct Callers {
 struct Waiting {
     /// By place; those that have not been polled may be missing at the end.
     seats: SmallVec<[Seat; 1]>,
+    /// Whether anybody has gone.
+    has_gone: bool,
     /// When the keeper looks after them: no later than the first deadline of those who rely on it.
     watched: Option<Instant>,
 }
@@ -91,7 +93,9 @@ pub(super) enum Left {
     Told,
     /// A wake-up comes with it.
     Waits,
-    /// The same, and the keeper has to be asked for one at the deadline.
+    /// The same, or at the deadline.
+    Watched,
+    /// The keeper has to be asked for one at the deadline.
     Unwatched,
 }
 
@@ -120,6 +124,10 @@ impl Callers {
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn has_gone(&self) -> bool {
+        self.waiting().has_gone
     }
 
     /// Leaves out those who have gone or whose deadline has passed, for good. `None` if nobody is left.
@@ -200,9 +208,10 @@ impl Callers {
         // A waker that is dropped may do anything.
         drop(waiting);
         drop(replaced);
-        match is_kept && !is_watched {
-            true => Left::Unwatched,
-            false => Left::Waits,
+        match (is_kept, is_watched) {
+            (false, _) => Left::Waits,
+            (true, true) => Left::Watched,
+            (true, false) => Left::Unwatched,
         }
     }
 
@@ -267,6 +276,7 @@ impl Callers {
         if let Some(told) = self.told.get() {
             return told.shares.get(place).copied().flatten();
         }
+        waiting.has_gone = true;
         let seat = waiting.seat(place);
         seat.presence = Presence::Gone;
         let waker = seat.waker.take();

@@ -1,7 +1,9 @@
 //! How asks travel: alone in their caller's own future while nothing else is under way, else merged and batched.
 //!
 //! While as many calls as may be are in flight, what arrives waits in the [`Queue`]. The call that ends lets a task
-//! take all of it along in the next. Nothing is added when idle: no task, and no timer but for the callers' deadlines.
+//! take all of it along in the next. Where one answer went to several callers, the task makes the next call itself, once they
+//! have had their turn: who was answered together often asks again together, and shares that one too. Nothing is added when
+//! idle: no task, and no timer but for the callers' deadlines.
 //!
 //! Whoever stops waiting, because its deadline has passed or it was dropped, harms nobody else: a call that is under way
 //! is awaited in the background, and what it grants to callers that have gone is given back.
@@ -14,7 +16,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -22,7 +24,7 @@ use super::callers::Remains;
 use super::cause::{Cause, Unreadable};
 use super::class::Class;
 use super::enter::Entered;
-use super::flight::Flight;
+use super::flight::{Asks, Flight};
 use super::keeper::Keeper;
 use super::key::subject_and_policy;
 use super::link::{Link, Report, Route};
@@ -54,6 +56,8 @@ pub(super) struct Dispatch {
 /// A runtime, and the keeper's task, which ends with it.
 struct Home {
     runtime: Handle,
+    /// Whether its tasks go on whatever else is done with it.
+    runs_by_itself: bool,
     keeps: AbortHandle,
 }
 
@@ -146,18 +150,23 @@ impl Dispatch {
         self.take_along();
     }
 
+    /// The place and the asks of the next call, if there is one to make; that of a call that has landed is free for it.
+    pub(super) fn next_batch(&self, landed: Option<Place>) -> Option<(Place, Asks)> {
+        let per_slot = self.is_cluster();
+        let mut queue = self.queue();
+        if let Some(landed) = landed {
+            queue.land(landed);
+        }
+        queue.next_batch(per_slot)
+    }
+
     /// Sends what waits, as far as there are places.
     pub(super) fn take_along(self: &Arc<Self>) {
-        let per_slot = self.is_cluster();
-        loop {
-            let next = self.queue().next_batch(per_slot);
-            let Some((place, batch)) = next else { return };
+        while let Some((place, batch)) = self.next_batch(None) {
             let mut call = Flight::new(Arc::clone(self), Some(place), batch);
             self.spawn(async move {
                 // Where the time is over, who waits has been told already.
-                if call.fly().await.is_ok() {
-                    call.hand_out();
-                }
+                while call.fly().await.is_ok() && call.goes_on().await {}
             });
         }
     }
@@ -270,17 +279,23 @@ impl Dispatch {
         {
             self.home.get_or_init(|| Home {
                 keeps: runtime.spawn(Arc::clone(&self.keeper).keep()).abort_handle(),
+                runs_by_itself: runs_by_itself(&runtime),
                 runtime,
             });
         }
     }
 
-    /// Whether the keeper runs where this is asked. If it runs elsewhere, it may rest while others do not; but who is of no
-    /// runtime has no timer of its own.
+    /// Whether the keeper runs while this runtime does. One elsewhere may rest; but who is of no runtime has no timer of its
+    /// own.
     pub(super) fn keeps_time_here(&self) -> bool {
         self.home.get().is_some_and(|home| {
-            let here = Handle::try_current();
-            here.map_or(true, |here| here.id() == home.runtime.id()) && !home.keeps.is_finished()
+            let is_here = || Handle::try_current().map_or(true, |here| here.id() == home.runtime.id());
+            (home.runs_by_itself || is_here()) && !home.keeps.is_finished()
         })
     }
+}
+
+/// Whether the tasks of a runtime go on whatever else is done with it. Those of others rest while nobody drives them.
+pub(super) fn runs_by_itself(runtime: &Handle) -> bool {
+    runtime.runtime_flavor() == RuntimeFlavor::MultiThread
 }

@@ -1,14 +1,16 @@
 //! One call on its way, from its place among those in flight to the answers of all its asks.
 
 use std::error::Error;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -16,7 +18,7 @@ use super::attempts::Attempts;
 use super::call::AcquireCall;
 use super::cause::{Cause, TooLate, Unreadable};
 use super::class::Class;
-use super::dispatch::Dispatch;
+use super::dispatch::{Dispatch, runs_by_itself};
 use super::link::{Report, Route};
 use super::order::Wanted;
 use super::queue::{Answered, Merged, Place};
@@ -77,6 +79,7 @@ impl Flight {
 
     pub(super) async fn fly_alone(mut self) -> Answered {
         self.fly().await?;
+        self.land();
         match self.answers.pop() {
             Some((Merged { ask, .. }, Ok(answer))) => {
                 Ok(answer.outcome(&ask.order, Share::new(0, answer.granted, ask.want)))
@@ -123,8 +126,31 @@ impl Flight {
             }
             break;
         }
-        self.land();
         Ok(())
+    }
+
+    /// Hands out the answers of a call that is done. Whether there is another one to make in its place, for what waits.
+    pub(super) async fn goes_on(&mut self) -> bool {
+        let is_shared = self.answers.iter().any(|(merged, _)| merged.present > 1);
+        // A task that could rest keeps no place meanwhile.
+        if !is_shared || !runs_by_itself(&Handle::current()) {
+            self.land();
+            self.hand_out();
+            return false;
+        }
+        self.hand_out();
+        after_the_ready().await;
+        let Some(landed) = self.place.take() else {
+            return false;
+        };
+        match self.dispatch.next_batch(Some(landed)) {
+            Some((place, asks)) => {
+                self.place = Some(place);
+                self.asks = asks;
+                true
+            }
+            None => false,
+        }
     }
 
     /// Sends the asks and reads the replies. `None` if the deadline has passed.
@@ -288,4 +314,17 @@ impl Drop for Flight {
         self.land();
         self.hand_out();
     }
+}
+
+/// Lets all run that are ready now.
+async fn after_the_ready() {
+    let mut is_first = true;
+    poll_fn(|context| match mem::take(&mut is_first) {
+        true => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    })
+    .await;
 }

@@ -48,6 +48,9 @@ impl Merged {
         let Some(teller) = &self.teller else {
             return true;
         };
+        if self.ask.deadline > now && !teller.callers().has_gone() {
+            return true;
+        }
         let Some(present) = teller.callers().leave_out_the_gone(&self.callers, now) else {
             return false;
         };
@@ -93,6 +96,8 @@ pub(super) struct Queue {
 struct Entry {
     merged: Merged,
     hash: u64,
+    /// Units that one grant of it writes one by one.
+    units: u64,
 }
 
 /// Who shares an ask, and the place of who has come to them last.
@@ -194,16 +199,16 @@ impl Queue {
         let position = *self.equal.find(hash, |&position| {
             is_equal(&waiting[(position - taken) as usize].merged.ask.order)
         })?;
-        let entry = &mut self.waiting[(position - taken) as usize];
+        let Entry { merged, units, .. } = &mut self.waiting[(position - taken) as usize];
         let Merged {
             ask,
             latest,
             callers,
             present,
             teller,
-        } = &mut entry.merged;
+        } = merged;
         let sum = ask.want.checked_add(want)?;
-        if ask.order.units_written().saturating_mul(sum.into()) > self.bounds.units {
+        if units.saturating_mul(sum.into()) > self.bounds.units {
             return None;
         }
         let shared = teller.as_ref()?.callers();
@@ -236,6 +241,7 @@ impl Queue {
             hash_table::Entry::Vacant(vacant) => drop(vacant.insert(position)),
         }
         self.waiting.push_back(Entry {
+            units: ask.order.units_written(),
             merged: Merged {
                 latest: ask.deadline,
                 ask,

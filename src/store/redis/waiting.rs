@@ -19,8 +19,10 @@ pub(in crate::store) struct Waiting {
     place: usize,
     asked: Instant,
     deadline: Instant,
-    /// Keeps the deadline, if who waits is not on the runtime that the keeper is on, which may rest.
+    /// Keeps the deadline, if the keeper is on another runtime, which may rest.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the deadline was seen to have passed. Then nobody else need see it again.
+    is_over: bool,
     is_answered: bool,
 }
 
@@ -32,6 +34,7 @@ impl Waiting {
             asked,
             deadline,
             timer: None,
+            is_over: false,
             is_answered: false,
         }
     }
@@ -68,29 +71,45 @@ impl Waiting {
         self.callers.dispatch.take_along();
         Err(self.callers.dispatch.timed_out(self.asked, late))
     }
+
+    /// Whether there is an answer, or else that the deadline has passed.
+    fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        if self.callers.are_told() {
+            return Poll::Ready(true);
+        }
+        if self.is_over {
+            return Poll::Ready(false);
+        }
+        let told = self.poll_told_in_time(context);
+        self.is_over = told == Poll::Ready(false);
+        told
+    }
+
+    fn poll_told_in_time(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        let is_kept = self.timer.is_none() && self.callers.dispatch.keeps_time_here();
+        let until = (self.deadline, is_kept);
+        match self.callers.leave_waker(self.place, context.waker(), until) {
+            Left::Told => Poll::Ready(true),
+            // Whether the deadline has passed need not be known: the keeper comes in time, or is overdue and comes.
+            Left::Watched => Poll::Pending,
+            Left::Unwatched => {
+                self.callers.dispatch.keeper.watch(&self.callers, self.deadline);
+                self.poll_deadline(context, is_kept).map(|()| false)
+            }
+            Left::Waits => self.poll_deadline(context, is_kept).map(|()| false),
+        }
+    }
 }
 
 impl Future for Waiting {
     type Output = Answered;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
-        let this = &mut *self;
-        if let Some(answer) = this.answer() {
-            return Poll::Ready(answer);
-        }
-        let is_kept = this.timer.is_none() && this.callers.dispatch.keeps_time_here();
-        match this
-            .callers
-            .leave_waker(this.place, context.waker(), (this.deadline, is_kept))
-        {
-            Left::Told => {}
-            Left::Unwatched => {
-                this.callers.dispatch.keeper.watch(&this.callers, this.deadline);
-                ready!(this.poll_deadline(context, is_kept));
-            }
-            Left::Waits => ready!(this.poll_deadline(context, is_kept)),
-        }
-        Poll::Ready(this.give_up())
+        let answer = match ready!(self.poll_told(context)) {
+            true => self.answer(),
+            false => None,
+        };
+        Poll::Ready(answer.unwrap_or_else(|| self.give_up()))
     }
 }
 
