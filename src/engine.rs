@@ -3,17 +3,15 @@
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
+use crate::deciding::{Answering, Decided, DecidedOne, Deciding, DecidingOne};
 use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
@@ -65,7 +63,7 @@ struct Outage {
 
 /// Whether an ask is charged, or only answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+pub(crate) enum Act {
     Charge,
     Peek,
 }
@@ -153,10 +151,7 @@ impl Engine {
     pub(crate) fn decide_one(&self, charge: &Charge<'_>, handling: &Handling<'_>) -> Option<Decision> {
         let (outcome, source) = self.answer_one(charge, handling)?;
         if !outcome.granted && tracing::enabled!(tracing::Level::DEBUG) {
-            log_denial(
-                slice::from_ref(charge),
-                &Decision::of_known(charge, &outcome, source),
-            );
+            log_denied(charge, &outcome, source);
         }
         Some(Decision::of_known(charge, &outcome, source))
     }
@@ -241,21 +236,15 @@ impl Engine {
             return Decided::Now(Decision::exempt());
         }
         let failures = of_each(handlings, |each| each.failure);
-        let learns = match (act, &self.front) {
-            (Act::Charge, Some(front)) => front.learns(handlings),
-            _ => None,
+        let learns = match act {
+            Act::Charge => self.learns(handlings),
+            Act::Peek => None,
         };
-        match act
-            .ask(&*self.store, &Ask::new(charges).deadline(self.deadline))
-            .into_ready()
-        {
+        match act.ask(&*self.store, &self.to_ask(charges)).into_ready() {
             Ok(answer) => Decided::Now(self.conclude(charges, &failures, (act, learns), answer)),
             Err(answer) => Decided::Later(Box::new(Deciding {
-                answer,
+                answering: Answering::new(self, answer),
                 engine: Arc::clone(self),
-                until: (!self.store.keeps_deadlines())
-                    .then(|| Instant::now() + self.deadline.min(MAX_DEADLINE)),
-                timer: None,
                 charges: of_each(charges, OwnedCharge::from),
                 failures,
                 act,
@@ -264,7 +253,46 @@ impl Engine {
         }
     }
 
-    fn conclude(
+    fn to_ask<'a>(&self, charges: &'a [Charge<'a>]) -> Ask<'a> {
+        Ask::new(charges).deadline(self.deadline)
+    }
+
+    fn learns(&self, handlings: &[Handling<'_>]) -> Option<Learns> {
+        self.front.as_ref().and_then(|front| front.learns(handlings))
+    }
+
+    /// Charges if it fits, as the store decides, for who keeps the charge while it waits.
+    #[inline]
+    pub(crate) fn ask_one<'a>(&'a self, charge: Charge<'a>, handling: Handling<'a>) -> DecidedOne<'a> {
+        let charges = slice::from_ref(&charge);
+        let learns = self.learns(&[handling]);
+        let answer = self.store.acquire(&self.to_ask(charges));
+        if !answer.is_ready() {
+            return DecidedOne::Later(DecidingOne {
+                answering: Answering::new(self, answer),
+                engine: self,
+                charge,
+                failure: handling.failure,
+                learns,
+            });
+        }
+        let how = (Act::Charge, learns);
+        DecidedOne::Now(match answer.into_ready() {
+            Ok(answer) => self.conclude(charges, &[handling.failure], how, answer),
+            Err(_) => unreachable!("it is ready"),
+        })
+    }
+
+    /// What a store that can tell it like that said of one charge.
+    pub(crate) fn conclude_known(&self, charge: &Charge<'_>, known: &KnownOutcome) -> Decision {
+        self.log_recovery();
+        if !known.granted && tracing::enabled!(tracing::Level::DEBUG) {
+            log_denied(charge, known, Source::Store);
+        }
+        Decision::of_known(charge, known, Source::Store)
+    }
+
+    pub(crate) fn conclude(
         &self,
         charges: &[Charge<'_>],
         failures: &[FailurePolicy],
@@ -438,13 +466,20 @@ impl Front {
 
 /// What is to be learned from the store's answer.
 #[derive(Clone, Copy)]
-struct Learns {
+pub(crate) struct Learns {
     asked: Instant,
     has_lease: bool,
 }
 
+impl Learns {
+    /// Whether there is anything to be learned of a grant.
+    pub(crate) const fn of_grants(self) -> bool {
+        self.has_lease
+    }
+}
+
 /// Nearly always of one, which is made in place.
-fn of_each<'a, T, U>(all: &'a [T], of: impl Fn(&'a T) -> U) -> SmallVec<[U; 1]> {
+pub(crate) fn of_each<'a, T, U>(all: &'a [T], of: impl Fn(&'a T) -> U) -> SmallVec<[U; 1]> {
     match all {
         [only] => SmallVec::from_buf([of(only)]),
         all => all.iter().map(of).collect(),
@@ -458,6 +493,14 @@ fn embedded(store: &dyn Any) -> Option<MemoryStore> {
         return Some(store.clone());
     }
     store.downcast_ref().cloned()
+}
+
+#[cold]
+fn log_denied(charge: &Charge<'_>, known: &KnownOutcome, source: Source) {
+    log_denial(
+        slice::from_ref(charge),
+        &Decision::of_known(charge, known, source),
+    );
 }
 
 #[cold]
@@ -515,57 +558,6 @@ impl OwnedCharge {
                 .cost(self.cost)
                 .mode(self.mode)
         }
-    }
-}
-
-/// A decision, if it needs no waiting. What waits is boxed: it is large, and futures that might have to hold it are moved by every
-/// request, also by those that are decided at once.
-pub(crate) enum Decided {
-    Now(Decision),
-    Later(Box<Deciding>),
-}
-
-/// A decision that waits for the store's answer, and no longer than the deadline, whatever the store does.
-pub(crate) struct Deciding {
-    answer: StoreFuture<Outcome>,
-    engine: Arc<Engine>,
-    /// Where the store does not keep the deadline by itself.
-    until: Option<Instant>,
-    /// Made when the answer is not there at first.
-    timer: Option<Pin<Box<Sleep>>>,
-    charges: SmallVec<[OwnedCharge; 1]>,
-    failures: SmallVec<[FailurePolicy; 1]>,
-    act: Act,
-    learns: Option<Learns>,
-}
-
-impl Deciding {
-    /// What is asked.
-    pub(crate) fn charges(&self) -> SmallVec<[Charge<'_>; 1]> {
-        of_each(&self.charges, OwnedCharge::borrow)
-    }
-}
-
-impl Future for Deciding {
-    type Output = Decision;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let answer = match Pin::new(&mut this.answer).poll(cx) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => {
-                let Some(until) = this.until else {
-                    return Poll::Pending;
-                };
-                let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
-                ready!(timer.as_mut().poll(cx));
-                Err(StoreError::new(StoreErrorKind::Timeout))
-            }
-        };
-        Poll::Ready(
-            self.engine
-                .conclude(&self.charges(), &self.failures, (self.act, self.learns), answer),
-        )
     }
 }
 

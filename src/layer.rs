@@ -14,8 +14,9 @@ use smallvec::SmallVec;
 use tower_layer::Layer;
 
 use crate::charge::ChargeHandle;
+use crate::deciding::{Decided, Deciding};
 use crate::decision::{Decision, Exemptions, Source};
-use crate::engine::{Decided, Deciding, Engine};
+use crate::engine::Engine;
 use crate::exemption::{ExemptReason, Exemption};
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;

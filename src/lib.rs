@@ -193,6 +193,7 @@ mod charge;
 mod clock;
 #[cfg(feature = "serde")]
 pub mod config;
+mod deciding;
 mod decision;
 mod engine;
 mod exemption;

@@ -1,15 +1,19 @@
 //! The engine without HTTP.
 
 use std::fmt;
+use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use crate::admin_error::{AdminError, AdminErrorKind};
 use crate::charge::ChargeHandle;
+use crate::deciding::{Decided, DecidedOne, Deciding, DecidingOne};
 use crate::decision::{Decision, Exemptions};
-use crate::engine::{Decided, Deciding, Engine};
+use crate::engine::Engine;
 use crate::exemption::Exemption;
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
@@ -34,6 +38,29 @@ struct Later {
     deciding: Box<Deciding>,
     exemptions: Exemptions,
     started: Option<Instant>,
+}
+
+/// A check that waits, and borrows what it is about. One type with all that it may have to hold, so that no check is larger
+/// than that.
+enum Checking<'a> {
+    Done(Option<Decision>),
+    One(DecidingOne<'a>),
+    Several(&'a Limiter, Later),
+}
+
+impl Future for Checking<'_> {
+    type Output = Decision;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
+        match &mut *self {
+            Self::Done(decision) => Poll::Ready(decision.take().expect("polled after completion")),
+            Self::One(deciding) => Pin::new(deciding).poll(context),
+            Self::Several(limiter, later) => {
+                let decision = ready!(Pin::new(&mut later.deciding).poll(context));
+                Poll::Ready(limiter.finish(decision, later))
+            }
+        }
+    }
 }
 
 /// Limits anything that has a key: jobs, messages, calls to somebody else's API.
@@ -225,17 +252,15 @@ impl Limiter {
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64) -> Decision {
-        let later = {
+        let key = {
             let key = key.into();
             if let Some(decision) = self.decide_at_once(cost, |_| &key) {
                 return decision;
             }
-            match self.decide_otherwise(cost, |_| &key) {
-                Begun::Now(decision) => return decision,
-                Begun::Later(later) => later,
-            }
+            // Only what has to wait is kept.
+            key
         };
-        self.finish(later).await.0
+        self.decide_otherwise(cost, |_| &key).await
     }
 
     /// Charges `cost` units to the key that `key_of` names for each policy, all or nothing.
@@ -259,11 +284,7 @@ impl Limiter {
         if let Some(decision) = self.decide_at_once(cost, &key_of) {
             return decision;
         }
-        let later = match self.decide_otherwise(cost, key_of) {
-            Begun::Now(decision) => return decision,
-            Begun::Later(later) => later,
-        };
-        self.finish(later).await.0
+        self.decide_otherwise(cost, key_of).await
     }
 
     /// Charges `cost` units to `key` if all of them fit, to be settled when the real cost is known.
@@ -295,10 +316,11 @@ impl Limiter {
         let (begun, charges) = self.decide(cost, key_of);
         match begun {
             Begun::Now(decision) => handle(&charges, &decision).ok_or(decision),
-            Begun::Later(later) => {
+            Begun::Later(mut later) => {
                 drop(charges);
-                let (decision, deciding) = self.finish(later).await;
-                handle(&deciding.charges(), &decision).ok_or(decision)
+                let decision = (&mut later.deciding).await;
+                let decision = self.finish(decision, &mut later);
+                handle(&later.deciding.charges(), &decision).ok_or(decision)
             }
         }
     }
@@ -322,14 +344,19 @@ impl Limiter {
     }
 
     /// What could not be decided at once.
-    fn decide_otherwise<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Begun {
+    #[inline(never)]
+    fn decide_otherwise<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Checking<'a> {
         let asked = self.alone().and_then(|policy| {
             let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
-            Some(self.engine.ask(&[charge], &[policy.handling()]))
+            Some(self.engine.ask_one(charge, policy.handling()))
         });
         match asked {
-            Some(decided) => self.begun(&[], decided, Exemptions::new(), None),
-            None => self.decide(cost, key_of).0,
+            Some(DecidedOne::Now(decision)) => Checking::Done(Some(decision)),
+            Some(DecidedOne::Later(deciding)) => Checking::One(deciding),
+            None => match self.decide(cost, key_of).0 {
+                Begun::Now(decision) => Checking::Done(Some(decision)),
+                Begun::Later(later) => Checking::Several(self, later),
+            },
         }
     }
 
@@ -358,13 +385,10 @@ impl Limiter {
         }
     }
 
-    /// The decision of a store that had to be waited for, and what it was asked.
-    async fn finish(&self, mut later: Later) -> (Decision, Box<Deciding>) {
-        let decision = (&mut later.deciding).await;
-        let charges = later.deciding.charges();
-        let decision = self.conclude(&charges, decision, later.exemptions, later.started);
-        drop(charges);
-        (decision, later.deciding)
+    /// The decision of a store that had to be waited for.
+    fn finish(&self, decision: Decision, later: &mut Later) -> Decision {
+        let exemptions = mem::take(&mut later.exemptions);
+        self.conclude(&later.deciding.charges(), decision, exemptions, later.started)
     }
 
     /// Adds to a decision what the store knows nothing of, and tells the hook.

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::StoreError;
 #[cfg(feature = "redis")]
-use super::{Outcome, redis::Waiting};
+use super::redis::Waiting;
+use super::{KnownOutcome, Outcome, StoreError};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
@@ -33,6 +33,18 @@ impl StoreFuture<Outcome> {
     }
 }
 
+impl StoreFuture<Outcome> {
+    /// The answer to the ordinary ask, if it is there in such a form; then nobody need make an [`Outcome`] of it. `None` if
+    /// the future itself is to be awaited.
+    pub(crate) fn poll_known(&mut self, _context: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
+        match &mut self.state {
+            #[cfg(feature = "redis")]
+            State::Shared(waiting, _) => waiting.poll_known(_context),
+            State::Ready(_) | State::Waiting(_) => Poll::Ready(None),
+        }
+    }
+}
+
 impl<T> StoreFuture<T> {
     /// An answer that needs no waiting.
     #[must_use]
@@ -49,6 +61,11 @@ impl<T> StoreFuture<T> {
         Self {
             state: State::Waiting(Box::pin(answer)),
         }
+    }
+
+    #[inline]
+    pub(crate) const fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready(Some(_)))
     }
 
     /// The answer, if it needs no waiting.

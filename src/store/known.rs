@@ -22,7 +22,7 @@ pub(crate) struct KnownOutcome {
 impl KnownOutcome {
     /// What is to be told of a counter.
     #[inline]
-    pub(super) const fn after(after: &After, (now, stamp): (u64, u64), granted: bool) -> Self {
+    pub(in crate::store) const fn after(after: &After, (now, stamp): (u64, u64), granted: bool) -> Self {
         Self {
             granted,
             blocked: false,

@@ -17,7 +17,7 @@ use super::dispatch::Dispatch;
 use super::order::Order;
 use super::queue::Answered;
 use super::reply::{Answer, Share};
-use crate::store::{Late, StoreError, StoreErrorKind};
+use crate::store::{KnownOutcome, Late, StoreError, StoreErrorKind};
 
 /// One of those who share an ask, as the call knows it.
 #[derive(Debug)]
@@ -183,6 +183,13 @@ impl Callers {
             },
             Err((kind, cause)) => Err(StoreError::with_source(*kind, cause.clone())),
         })
+    }
+
+    /// The answer to who has this place, if it is one to the ordinary ask.
+    pub(super) fn known(&self, place: usize) -> Option<KnownOutcome> {
+        let told = self.told.get()?;
+        let (order, answer) = told.answer.as_ref().ok()?;
+        answer.known(order, told.shares[place]?)
     }
 
     /// Leaves a waker for who has this place, until a deadline that the keeper keeps, or whoever waits.

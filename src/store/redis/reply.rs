@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::order::{Order, OrderCounter};
 use crate::algorithm::{After, Slots, State};
 use crate::quota::Layout;
-use crate::store::{ChargeState, Mode, Outcome, Retry, Stamp};
+use crate::store::{ChargeState, KnownOutcome, Mode, Outcome, Retry, Stamp};
 
 /// The reply to one ask.
 #[derive(Debug)]
@@ -179,8 +179,8 @@ impl Answer {
 
     /// What the caller is told who gets this: what it would have been told, had all asked one after another. Who gets none
     /// is told the state after all, and who gets fewer than it wants, the block that may come of it.
-    pub(super) fn outcome(&self, order: &Order, Share { before, take, want }: Share) -> Outcome {
-        let upto = if take == 0 { self.granted } else { before + take };
+    pub(super) fn outcome(&self, order: &Order, share @ Share { take, want, .. }: Share) -> Outcome {
+        let upto = self.upto(share);
         let mut reports = self.reports.iter();
         let counters = order.charges.iter().map(|charge| {
             let Some(counter) = &charge.counter else {
@@ -194,10 +194,7 @@ impl Answer {
                 Mode::Enforce => counter.enforced,
                 Mode::Shadow => charge.cost,
             };
-            let later = match upto == self.granted {
-                true => 0,
-                false => self.units(order, counter, self.granted) - self.units(order, counter, upto),
-            };
+            let later = self.later(order, counter, upto);
             ChargeState::after(&report.after(counter, self.now, later, cost), self.now, charged)
         });
         let mut blocks = self.blocks.iter();
@@ -220,6 +217,40 @@ impl Answer {
         match self.sent {
             Some(sent) => outcome.sent(sent),
             None => outcome,
+        }
+    }
+
+    /// The same of one grant of one enforced charge, if it is about no more.
+    pub(super) fn known(&self, order: &Order, share: Share) -> Option<KnownOutcome> {
+        let ([charge], [report]) = (&*order.charges, &*self.reports) else {
+            return None;
+        };
+        let counter = charge.counter.as_ref()?;
+        if charge.mode != Mode::Enforce || charge.penalty.is_some() || share.want != 1 {
+            return None;
+        }
+        let later = self.later(order, counter, self.upto(share));
+        let after = report.after(counter, self.now, later, counter.enforced);
+        Some(KnownOutcome::after(
+            &after,
+            (self.now, self.stamp),
+            share.take > 0,
+        ))
+    }
+
+    /// The grants after which whoever has a share sees the counters.
+    const fn upto(&self, Share { before, take, .. }: Share) -> u32 {
+        match take {
+            0 => self.granted,
+            _ => before + take,
+        }
+    }
+
+    /// Units of a counter that grants took after so many.
+    fn later(&self, order: &Order, counter: &OrderCounter, upto: u32) -> u64 {
+        match upto == self.granted {
+            true => 0,
+            false => self.units(order, counter, self.granted) - self.units(order, counter, upto),
         }
     }
 
@@ -282,3 +313,6 @@ impl Report {
         state.after(terms, now, (now, 0), cost)
     }
 }
+
+#[cfg(test)]
+mod tests;

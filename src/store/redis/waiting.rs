@@ -11,6 +11,7 @@ use super::callers::{Callers, Left};
 use super::dispatch::Dispatch;
 use super::queue::{Answered, Joined};
 use super::reply::Share;
+use crate::store::KnownOutcome;
 
 /// Waits for a share of somebody's call. Dropped, it gives back what it had got without anybody having seen it.
 pub(in crate::store) struct Waiting {
@@ -98,6 +99,16 @@ impl Waiting {
             }
             Left::Waits => self.poll_deadline(context, is_kept).map(|()| false),
         }
+    }
+
+    /// The answer, if it is one to the ordinary ask. `None` if the future itself is to be awaited.
+    pub(in crate::store) fn poll_known(&mut self, context: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
+        let known = match ready!(self.poll_told(context)) {
+            true => self.callers.known(self.place),
+            false => None,
+        };
+        self.is_answered |= known.is_some();
+        Poll::Ready(known)
     }
 }
 

@@ -1,0 +1,126 @@
+//! Decisions that wait for the store.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::slice;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use smallvec::SmallVec;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::decision::Decision;
+use crate::engine::{Act, Engine, Learns, MAX_DEADLINE, OwnedCharge, of_each};
+use crate::failure::FailurePolicy;
+use crate::store::{Charge, KnownOutcome, Outcome, StoreError, StoreErrorKind, StoreFuture};
+
+/// A decision, if it needs no waiting. What waits is boxed: it is large, and futures that might have to hold it are moved by every
+/// request, also by those that are decided at once.
+pub(crate) enum Decided {
+    Now(Decision),
+    Later(Box<Deciding>),
+}
+
+/// A decision that waits, and what it is about.
+pub(crate) struct Deciding {
+    pub(crate) answering: Answering,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) charges: SmallVec<[OwnedCharge; 1]>,
+    pub(crate) failures: SmallVec<[FailurePolicy; 1]>,
+    pub(crate) act: Act,
+    pub(crate) learns: Option<Learns>,
+}
+
+impl Deciding {
+    /// What is asked.
+    pub(crate) fn charges(&self) -> SmallVec<[Charge<'_>; 1]> {
+        of_each(&self.charges, OwnedCharge::borrow)
+    }
+}
+
+impl Future for Deciding {
+    type Output = Decision;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
+        let answer = ready!(Pin::new(&mut self.answering).poll(context));
+        let how = (self.act, self.learns);
+        Poll::Ready(self.engine.conclude(&self.charges(), &self.failures, how, answer))
+    }
+}
+
+/// The same of one charge, for who keeps it meanwhile.
+pub(crate) enum DecidedOne<'a> {
+    Now(Decision),
+    Later(DecidingOne<'a>),
+}
+
+/// A decision on one charge that waits.
+pub(crate) struct DecidingOne<'a> {
+    pub(crate) answering: Answering,
+    pub(crate) engine: &'a Engine,
+    pub(crate) charge: Charge<'a>,
+    pub(crate) failure: FailurePolicy,
+    pub(crate) learns: Option<Learns>,
+}
+
+impl Future for DecidingOne<'_> {
+    type Output = Decision;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
+        let this = &mut *self;
+        if let Some(known) = ready!(this.answering.poll_known(context))
+            && this
+                .learns
+                .is_none_or(|learns| known.granted && !learns.of_grants())
+        {
+            return Poll::Ready(this.engine.conclude_known(&this.charge, &known));
+        }
+        let answer = ready!(Pin::new(&mut this.answering).poll(context));
+        let how = (Act::Charge, this.learns);
+        let charges = slice::from_ref(&this.charge);
+        Poll::Ready(this.engine.conclude(charges, &[this.failure], how, answer))
+    }
+}
+
+/// The store's answer, no later than the deadline, whatever the store does.
+pub(crate) struct Answering {
+    answer: StoreFuture<Outcome>,
+    /// Where the store does not keep the deadline by itself.
+    until: Option<Instant>,
+    /// Made when the answer is not there at first.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Answering {
+    #[inline]
+    pub(crate) fn new(engine: &Engine, answer: StoreFuture<Outcome>) -> Self {
+        let until = || Instant::now() + engine.deadline.min(MAX_DEADLINE);
+        Self {
+            answer,
+            until: (!engine.store.keeps_deadlines()).then(until),
+            timer: None,
+        }
+    }
+
+    /// The answer to the ordinary ask, if the store tells it like that. `None` if the answer itself is to be awaited.
+    fn poll_known(&mut self, context: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
+        self.answer.poll_known(context)
+    }
+}
+
+impl Future for Answering {
+    type Output = Result<Outcome, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(answer) = Pin::new(&mut this.answer).poll(context) {
+            return Poll::Ready(answer);
+        }
+        let Some(until) = this.until else {
+            return Poll::Pending;
+        };
+        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        ready!(timer.as_mut().poll(context));
+        Poll::Ready(Err(StoreError::new(StoreErrorKind::Timeout)))
+    }
+}
