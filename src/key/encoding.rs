@@ -52,6 +52,23 @@ pub(super) fn escape(out: &mut Buffer, raw: &[u8]) {
     }
 }
 
+/// Whether keys are the same. By words, which saves the call that a comparison of slices is: what is not a whole word is compared as
+/// the end of a word that overlaps the one before it.
+#[inline]
+pub(crate) fn same_bytes(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let same_word =
+        |(one, other): (&[u8; 8], &[u8; 8])| u64::from_ne_bytes(*one) == u64::from_ne_bytes(*other);
+    match (one.last_chunk(), other.last_chunk()) {
+        (Some(last), Some(other_last)) => {
+            same_word((last, other_last)) && one.as_chunks().0.iter().zip(other.as_chunks().0).all(same_word)
+        }
+        _ => one == other,
+    }
+}
+
 /// Lets `write!` escape straight into a buffer.
 pub(super) struct Escape<'a>(pub(super) &'a mut Buffer);
 

@@ -82,6 +82,7 @@ pub use self::address::{
 };
 pub use self::bearer::Bearer;
 pub use self::builder::{KeyBuilder, Mark};
+pub(crate) use self::encoding::same_bytes;
 pub use self::extension::{Extension, extension};
 pub use self::extractor::KeyExtractor;
 pub use self::form::{Hashed, Readable};

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 use super::builder::KeyBuilder;
-use super::encoding::{Buffer, Escape, is_safe};
+use super::encoding::{Buffer, Escape, is_safe, same_bytes};
 use super::hasher::KeyHasher;
 
 /// What is counted: a client, a tenant, a route, or several of these together.
@@ -29,8 +30,22 @@ use super::hasher::KeyHasher;
 /// assert_eq!(Key::from(42_u64), Key::from("42"));
 /// assert_eq!(Key::named("tenant", "acme").as_bytes(), b"key:tenant=acme");
 /// ```
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Eq)]
 pub struct Key(Buffer);
+
+impl PartialEq for Key {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        same_bytes(&self.0, &other.0)
+    }
+}
+
+impl Hash for Key {
+    /// Of the bytes, by which keys are the same.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl Clone for Key {
     /// Copies the bytes at once; the derived clone would go one by one.
@@ -61,6 +76,7 @@ impl Key {
 
     /// The key as stores write it: 1 to 256 bytes of printable ASCII without spaces, braces and quotes.
     #[must_use]
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

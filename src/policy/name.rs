@@ -67,6 +67,7 @@ impl PolicyName {
 
     /// The name's text.
     #[must_use]
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0.text
     }

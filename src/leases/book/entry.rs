@@ -132,7 +132,7 @@ impl Entry {
         hash == self.hash
             && charge.quota == self.charge.quota
             && charge.policy == &self.charge.policy
-            && charge.key.as_bytes() == self.charge.key.as_bytes()
+            && charge.key == &self.charge.key
     }
 
     #[inline]

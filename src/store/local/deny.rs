@@ -185,7 +185,7 @@ impl Equivalent<Counter> for Wanted<'_> {
             && charge.quota == counter.quota
             && charge.penalty.is_some() == counter.is_penalized
             && charge.policy == &counter.policy
-            && charge.key.as_bytes() == counter.key.as_bytes()
+            && charge.key == &counter.key
     }
 }
 

@@ -1,5 +1,7 @@
 //! The bytes of a key, as tables keep them.
 
+use crate::key::same_bytes;
+
 /// The bytes of a key. Short ones lie beside what is counted for them: as long as a built-in extractor's hash.
 #[derive(Debug)]
 pub(super) enum KeptKey {
@@ -40,26 +42,9 @@ impl KeptKey {
 }
 
 impl PartialEq<[u8]> for KeptKey {
-    /// By words, which saves the call that a comparison of slices is.
     #[inline]
     fn eq(&self, other: &[u8]) -> bool {
         same_bytes(self.as_bytes(), other)
-    }
-}
-
-/// What is not a whole word is compared as the end of a word that overlaps the one before it.
-#[inline]
-fn same_bytes(one: &[u8], other: &[u8]) -> bool {
-    if one.len() != other.len() {
-        return false;
-    }
-    let same_word =
-        |(one, other): (&[u8; 8], &[u8; 8])| u64::from_ne_bytes(*one) == u64::from_ne_bytes(*other);
-    match (one.last_chunk(), other.last_chunk()) {
-        (Some(last), Some(other_last)) => {
-            same_word((last, other_last)) && one.as_chunks().0.iter().zip(other.as_chunks().0).all(same_word)
-        }
-        _ => one == other,
     }
 }
 
