@@ -36,14 +36,16 @@ impl Clock {
     /// way: a forward step admits at most one extra limit, and after a backward step nobody is held longer than
     /// two windows (in slots, two windows and two slots), and the smaller of one window and one second.
     ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::Clock;
+    /// It is called from any thread. A [`MemoryStore`](crate::MemoryStore) clears up on one of its own, where a clock that
+    /// tokio has paused for a test goes on: tests have `ManualClock` (feature `test-util`).
     ///
-    /// // Follows tokio's clock, which tests can pause.
-    /// let start = tokio::time::Instant::now();
-    /// let clock = Clock::from_fn(move || Duration::from_secs(1_800_000_000) + start.elapsed());
-    /// # let _ = clock;
+    /// ```
+    /// use std::time::{SystemTime, UNIX_EPOCH};
+    /// use tollgate::{Clock, MemoryStore};
+    ///
+    /// // The system's clock, with all its steps, so that windows begin when those of others do.
+    /// let clock = Clock::from_fn(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    /// let store = MemoryStore::builder().clock(clock).build();
     /// ```
     #[must_use]
     pub fn from_fn(since_epoch: impl Fn() -> Duration + Send + Sync + 'static) -> Self {

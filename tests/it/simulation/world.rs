@@ -1,9 +1,11 @@
 //! What all instances share: the time, what is on its way, and the one store.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, advance};
 use tollgate::{Clock, MemoryStore};
@@ -38,16 +40,23 @@ struct State {
 }
 
 /// Where the store's clock stands, and how many parts in a million it is fast.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct StoreClock {
     start: Instant,
     at_start: Duration,
     fast: i64,
+    /// Nanoseconds since the start, as last seen: the store clears up on a thread that is of no runtime, where tokio's clock
+    /// does not stand still.
+    seen: Arc<AtomicU64>,
 }
 
 impl StoreClock {
-    fn now(self) -> Duration {
-        let passed = i128::try_from(self.start.elapsed().as_nanos()).expect("a short time");
+    fn now(&self) -> Duration {
+        if Handle::try_current().is_ok() {
+            let passed = u64::try_from(self.start.elapsed().as_nanos()).expect("a short time");
+            self.seen.store(passed, Ordering::Relaxed);
+        }
+        let passed = i128::from(self.seen.load(Ordering::Relaxed));
         let passed = passed + passed * i128::from(self.fast) / 1_000_000;
         self.at_start + Duration::from_nanos(u64::try_from(passed).expect("a short time"))
     }
@@ -60,9 +69,11 @@ impl World {
             start,
             at_start: scenario.store_starts,
             fast: scenario.store_is_fast,
+            seen: Arc::default(),
         };
+        let of_store = clock.clone();
         let store = MemoryStore::builder()
-            .clock(Clock::from_fn(move || clock.now()))
+            .clock(Clock::from_fn(move || of_store.now()))
             .build();
         Self(Arc::new(Inner {
             start,
