@@ -209,3 +209,37 @@ async fn c1_c12_a_log_stays_exact_when_it_grows_as_fast_as_it_can_without_being_
     both.compare(Quota::new(4_096, Duration::from_secs(1_000)), asks.into_iter())
         .await;
 }
+
+#[tokio::test]
+async fn c13_what_is_a_log_but_for_its_tag_or_length_counts_as_nothing() {
+    let server = Server::start(Version::V7).await;
+    let store = connect(&server.url()).await;
+    let mut connection = server.connection().await.expect("it listens");
+    let quota = Quota::per_minute(100);
+    assert!(strict(&store, quota).check("k").await.is_allowed());
+    let [redis_key] = keys(&server).await.try_into().expect("one key");
+    let (key, policy) = (Key::from("k"), policy());
+    let charges = [Charge::new(&key, &policy, quota)];
+    let ask = Ask::new(&charges).deadline(LONG);
+    for (tag, more) in [(b'L', 0), (b'M', 0), (b'L', 1), (b'L', 3)] {
+        let now = time(&server).await;
+        let mut log = vec![tag];
+        log.extend_from_slice(&now.to_be_bytes()[1..]);
+        for _ in 0..5 {
+            log.extend_from_slice(&(now as u32).to_be_bytes());
+        }
+        // The first unit and the last are as they should be.
+        log.splice(12..12, vec![0; more]);
+        cmd("SET")
+            .arg(&redis_key)
+            .arg(log)
+            .arg("PX")
+            .arg(60_000)
+            .exec_async(&mut connection)
+            .await
+            .expect("a reply");
+        let left = store.acquire(&ask).await.expect("an answer").states[0].remaining;
+        let found = if (tag, more) == (b'L', 0) { 5 } else { 0 };
+        assert_eq!(left, 99 - found, "{}, {more} bytes more", char::from(tag));
+    }
+}

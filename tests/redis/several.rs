@@ -191,3 +191,43 @@ async fn c6_a_log_ahead_of_the_clock_is_charged_once_in_a_batch() {
     assert_eq!((told, left), (98, 98));
     assert_eq!(store.stats().calls, 3);
 }
+
+/// Plain asks of one quota that travel together differ in cost and in how often they are wanted, and each counter takes its
+/// own.
+#[tokio::test]
+async fn c1_plain_asks_of_one_quota_in_a_batch_take_each_their_own() {
+    let server = Server::start(Version::V7).await;
+    let builder = RedisStore::builder().max_in_flight(1);
+    let store = builder.connect(&server.url()).await.expect("it can serve");
+    let (policy, quota) = (name("test"), Quota::new(100, YEAR));
+    let keys = ["first", "one", "three", "twice", "again"].map(Key::from);
+    let charges = keys.each_ref().map(|key| [Charge::new(key, &policy, quota)]);
+    let three = [charges[2][0].cost(3)];
+    let asks = [
+        // Under way alone, so that the others wait.
+        Ask::new(&charges[0]),
+        Ask::new(&charges[1]),
+        Ask::new(&three),
+        Ask::new(&charges[3]).want(2),
+        Ask::new(&charges[4]),
+    ]
+    .map(|ask| ask.deadline(LONG));
+    // Twice: the second time, the logs are there.
+    for round in 1..=2 {
+        let [a, b, c, d, e] = &asks;
+        let answers = tokio::join!(
+            store.acquire(a),
+            store.acquire(b),
+            store.acquire(c),
+            store.acquire(d),
+            store.acquire(e)
+        );
+        let answers = [answers.0, answers.1, answers.2, answers.3, answers.4];
+        for (at, (answer, takes)) in answers.into_iter().zip([1, 1, 3, 2, 1]).enumerate() {
+            let told = answer.expect("it answers").states[0].remaining;
+            let left = store.peek(&asks[at]).await.expect("it answers").states[0].remaining;
+            assert_eq!((told, left), (100 - takes * round, 100 - takes * round), "{:?}", keys[at]);
+        }
+    }
+    assert_eq!(store.stats().calls, 4);
+}
