@@ -2,10 +2,10 @@
 --
 -- KEYS  the counters, each once: first those of plain asks, in their order, then those of asks of several charges, then
 --       all others; and the states of penalties.
--- ARGV  the plain asks, packed (empty if there are none): for each group of them its number of asks, layout, units per
---       grant, grants wanted, not after (server time in µs), and the rest of its quota (states.lua). Then, if there are any
---       other asks, those of several charges, packed as src/store/redis/several.rs does (empty if there are none), and all
---       others (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of the call charges;
+-- ARGV  the plain asks, packed as src/store/redis/plain.rs does (empty if there are none): for each group of them its number
+--       of asks, layout, units per grant, grants wanted, not after (server time in µs), and the rest of its quota. Then, if
+--       there are any other asks, those of several charges, packed as src/store/redis/several.rs does (empty if there are
+--       none), and all others (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of the call charges;
 --       one of several charges has only enforced ones, not held, each on a log or slots of its own, and no penalty.
 -- Reply the server's time (µs), then for each ask, plain ones first: -1 if it came too late and nothing was done; for
 --       an ask on logs and slots that was granted all it wanted as of now and has room for one more grant, the units in
@@ -44,12 +44,13 @@ while at <= #plain do
     local wanted, ttl = cost * want, nil
     -- How long a log is at most that takes in all that is wanted, and has room for one more grant.
     local most = want > 0 and (limit - wanted - cost) * bytes or 0
-    local all = most > 0 and string.rep(one, wanted)
+    local all
     for each = k + 1, k + asks do
       local text = redis.pcall('GET', KEYS[each])
       local size, is_ordinary = 0, false
       -- @include log_ordinary.lua
       if is_ordinary and size <= most then
+        all = all or string.rep(one, wanted)
         redis.call('APPEND', KEYS[each], all)
         replies[each + 1] = size / bytes + wanted
       else
@@ -103,8 +104,8 @@ while at <= #plain do
   k, at = k + asks, at + 44
 end
 
--- What several.lua leaves over: asks as in asks.lua, with the index of the reply, and of each charge capacity and where
--- its kind of counter stands in ARGV in place of the terms.
+-- What several.lua leaves over: asks as in asks.lua, with the index of the reply, and of each charge capacity, slots and
+-- window in place of the terms.
 local left_over
 local answered = k + 1
 local several = ARGV[2]

@@ -226,7 +226,12 @@ async fn c1_plain_asks_of_one_quota_in_a_batch_take_each_their_own() {
         for (at, (answer, takes)) in answers.into_iter().zip([1, 1, 3, 2, 1]).enumerate() {
             let told = answer.expect("it answers").states[0].remaining;
             let left = store.peek(&asks[at]).await.expect("it answers").states[0].remaining;
-            assert_eq!((told, left), (100 - takes * round, 100 - takes * round), "{:?}", keys[at]);
+            assert_eq!(
+                (told, left),
+                (100 - takes * round, 100 - takes * round),
+                "{:?}",
+                keys[at]
+            );
         }
     }
     assert_eq!(store.stats().calls, 4);
