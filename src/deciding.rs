@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::decision::Decision;
 use crate::engine::{Act, Engine, Learns, MAX_DEADLINE, OwnedCharge, of_each};
 use crate::failure::FailurePolicy;
-use crate::store::{Charge, KnownOutcome, Outcome, StoreError, StoreErrorKind, StoreFuture};
+use crate::store::{Charge, KnownOutcome, Mode, Outcome, StoreError, StoreErrorKind, StoreFuture};
 
 /// A decision, if it needs no waiting. What waits is boxed: it is large, and futures that might have to hold it are moved by every
 /// request, also by those that are decided at once.
@@ -68,7 +68,9 @@ impl Future for DecidingOne<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
         let this = &mut *self;
-        if let Some(known) = ready!(this.answering.poll_known(context))
+        let is_ordinary = this.charge.mode == Mode::Enforce && this.charge.penalty.is_none();
+        if is_ordinary
+            && let Some(known) = ready!(this.answering.poll_known(context))
             && this
                 .learns
                 .is_none_or(|learns| known.granted && !learns.of_grants())
@@ -104,7 +106,19 @@ impl Answering {
 
     /// The answer to the ordinary ask, if the store tells it like that. `None` if the answer itself is to be awaited.
     fn poll_known(&mut self, context: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
-        self.answer.poll_known(context)
+        match self.answer.poll_known(context) {
+            Poll::Ready(known) => Poll::Ready(known),
+            Poll::Pending => self.poll_deadline(context).map(|()| None),
+        }
+    }
+
+    /// Whether the deadline has passed, where the store does not keep it.
+    fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(until) = self.until else {
+            return Poll::Pending;
+        };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        timer.as_mut().poll(context)
     }
 }
 
@@ -112,15 +126,10 @@ impl Future for Answering {
     type Output = Result<Outcome, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if let Poll::Ready(answer) = Pin::new(&mut this.answer).poll(context) {
+        if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(context) {
             return Poll::Ready(answer);
         }
-        let Some(until) = this.until else {
-            return Poll::Pending;
-        };
-        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        ready!(timer.as_mut().poll(context));
+        ready!(self.poll_deadline(context));
         Poll::Ready(Err(StoreError::new(StoreErrorKind::Timeout)))
     }
 }

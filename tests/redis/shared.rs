@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::store::{Ask, Charge, Outcome, StoreError};
-use tollgate::{Key, PolicyName, Quota, RedisStore, Store};
+use tollgate::store::{Ask, Charge, Outcome, Stamp, StoreError, StoreFuture};
+use tollgate::{Key, Limiter, PolicyName, Quota, RedisStore, Source, Store};
 
 use crate::callers::{acquire, ask, granted, ms, replies, runtime, scripted};
 use crate::scripted::{Reply, Scripted};
@@ -228,9 +228,43 @@ fn who_is_answered_together_shares_the_next_call_too() {
     assert!(stats.calls <= ROUNDS + 2, "{stats:?}");
 }
 
-/// Tasks of a runtime with several threads go on by themselves, so its keeper serves callers of all others.
+/// Each is polled when it asks and when its time is over, however many share an ask.
 #[test]
-fn c7_a_keeper_that_never_rests_keeps_the_time_of_who_has_no_timer() {
+fn c7_many_who_share_an_ask_give_up_at_once() {
+    const CALLERS: usize = 2_000;
+    let busy = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let work = async {
+        let store = RedisStore::new(scripted(|_| Reply::never()));
+        let mut first = [ask(&store, "a", LONG), ask(&store, "b", LONG)];
+        assert!(first.iter_mut().all(|each| once(each).is_none()));
+        let polls = Arc::new(AtomicUsize::new(0));
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..CALLERS {
+            let (store, polls) = (store.clone(), Arc::clone(&polls));
+            tasks.spawn(async move {
+                let mut waits = ask(&store, "k", ms(80));
+                let answer = poll_fn(|context| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    Pin::new(&mut waits).poll(context)
+                });
+                assert!(answer.await.is_err());
+            });
+        }
+        tasks.join_all().await;
+        drop(first);
+        polls.load(Ordering::Relaxed)
+    };
+    let polls = busy.block_on(async { tokio::spawn(work).await.expect("it does not panic") });
+    assert!(polls < 4 * CALLERS, "{polls} polls of {CALLERS} callers");
+}
+
+/// All threads of the store's runtime do something else.
+#[test]
+fn c7_a_busy_home_costs_callers_elsewhere_no_deadline() {
     let home = Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -242,11 +276,112 @@ fn c7_a_keeper_that_never_rests_keeps_the_time_of_who_has_no_timer() {
         assert!(first.iter_mut().all(|each| once(each).is_none()));
         (store, first)
     });
-    let without_timer = Builder::new_current_thread().build().expect("a runtime");
-    let waits = async { tokio::join!(ask(&store, "c", ms(30)), ask(&store, "c", ms(40))) };
-    let (one, other) = without_timer.block_on(waits);
-    assert!(one.is_err() && other.is_err());
-    drop(first);
+    let (is_busy, became_busy) = std::sync::mpsc::channel();
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    home.spawn(async move {
+        is_busy.send(()).expect("it is awaited");
+        // Until the test is over.
+        let _ = is_done.recv();
+    });
+    became_busy.recv().expect("it runs");
+    let answer = runtime().block_on(async { timeout(LONG, acquire(&store, "c", ms(30))).await });
+    assert!(answer.expect("it gives up in time").is_err());
+    drop((done, first));
+}
+
+/// A store around another, as in an application that has its own idea of patience.
+struct Patient(RedisStore);
+
+impl Store for Patient {
+    fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        self.0.acquire(&ask.deadline(LONG))
+    }
+    fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {
+        self.0.give_back(ask, times, stamp)
+    }
+    fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        self.0.charge(ask)
+    }
+    fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        self.0.peek(ask)
+    }
+    fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
+        self.0.reset(ask)
+    }
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        self.0.block(ask, time)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c7_a_store_around_another_is_given_no_more_time() {
+    let inner = RedisStore::new(scripted(|_| Reply::never()));
+    let limiter = Limiter::new(Patient(inner), Quota::per_minute(100));
+    let checks = async {
+        let timed = |key: &'static str| {
+            let limiter = limiter.clone();
+            async move {
+                let start = Instant::now();
+                let _ = limiter.check(key).await;
+                start.elapsed()
+            }
+        };
+        tokio::join!(timed("a"), timed("b"), timed("c"), timed("d"))
+    };
+    let (a, b, c, d) = checks.await;
+    for took in [a, b, c, d] {
+        assert!(took <= ms(110), "{:?}", (a, b, c, d));
+    }
+}
+
+/// What is said to who waits with others is learned as well.
+#[tokio::test(start_paused = true)]
+async fn what_is_denied_to_who_waits_is_remembered() {
+    let connection = scripted(|sent| match sent.index {
+        0 | 1 => replies(&[1]).after(ms(10)),
+        _ => Reply::new(Ok(redis::Value::Array(vec![
+            redis::Value::Int(1_700_000_000_000_000),
+            redis::Value::Array(
+                [0, 0, 0, 100, 30_000_000, 59_000_000]
+                    .map(redis::Value::Int)
+                    .to_vec(),
+            ),
+        ])))
+        .after(ms(5)),
+    });
+    let limiter = Limiter::new(RedisStore::new(connection.clone()), Quota::per_minute(100)).deadline(LONG);
+    let (_, _, first) = tokio::join!(limiter.check("a"), limiter.check("b"), limiter.check("c"));
+    assert!(first.is_denied() && first.source() == Source::Store, "{first:?}");
+    let second = limiter.check("c").await;
+    assert!(
+        second.is_denied() && second.source() == Source::DenyCache,
+        "{second:?}"
+    );
+}
+
+/// Nor does who shared an answer hold a place while its runtime rests.
+#[test]
+fn c9_a_call_whose_answer_was_shared_holds_no_place_while_its_runtime_rests() {
+    let resting = runtime();
+    let store = resting.block_on(async { RedisStore::new(scripted(|_| replies(&[1]).after(ms(5)))) });
+    resting.block_on(async {
+        // More than the runtime runs before it looks whether it is done.
+        for _ in 0..200 {
+            tokio::spawn(async {
+                loop {
+                    tokio::task::yield_now().await;
+                }
+            });
+        }
+        let (x, y, one, other) = tokio::join!(
+            acquire(&store, "x", LONG),
+            acquire(&store, "y", LONG),
+            acquire(&store, "k", LONG),
+            acquire(&store, "k", LONG),
+        );
+        assert!(x.is_ok() && y.is_ok() && one.is_ok() && other.is_ok());
+    });
+    assert_eq!(store.stats().in_flight, 0, "all have been answered");
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,6 +50,8 @@ struct Seat {
     presence: Presence,
     /// And when to be woken at the latest.
     waker: Option<(Waker, Instant)>,
+    /// Whether it was woken for that.
+    is_late: bool,
 }
 
 #[derive(Default)]
@@ -95,6 +97,8 @@ pub(super) enum Left {
     Waits,
     /// The same, or at the deadline.
     Watched,
+    /// The deadline has passed.
+    Late,
     /// The keeper has to be asked for one at the deadline.
     Unwatched,
 }
@@ -203,7 +207,12 @@ impl Callers {
         if self.are_told() {
             return Left::Told;
         }
-        let left = &mut waiting.seat(place).waker;
+        let Seat {
+            waker: left, is_late, ..
+        } = waiting.seat(place);
+        if *is_late {
+            return Left::Late;
+        }
         let replaced = match left {
             Some((known, _)) if known.will_wake(waker) => None,
             _ => left.replace((waker.clone(), deadline)),
@@ -237,6 +246,7 @@ impl Callers {
                     if *deadline > now {
                         next = Some(next.map_or(*deadline, |next| next.min(*deadline)));
                     } else {
+                        seat.is_late = true;
                         late.extend(seat.waker.take().map(|(waker, _)| waker));
                     }
                 }

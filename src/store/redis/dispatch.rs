@@ -56,8 +56,6 @@ pub(super) struct Dispatch {
 /// A runtime, and the keeper's task, which ends with it.
 struct Home {
     runtime: Handle,
-    /// Whether its tasks go on whatever else is done with it.
-    runs_by_itself: bool,
     keeps: AbortHandle,
 }
 
@@ -279,23 +277,22 @@ impl Dispatch {
         {
             self.home.get_or_init(|| Home {
                 keeps: runtime.spawn(Arc::clone(&self.keeper).keep()).abort_handle(),
-                runs_by_itself: runs_by_itself(&runtime),
                 runtime,
             });
         }
     }
 
-    /// Whether the keeper runs while this runtime does. One elsewhere may rest; but who is of no runtime has no timer of its
-    /// own.
+    /// Whether the keeper runs where this is asked. If it runs elsewhere, it may rest or be held up while others are not; but who
+    /// is of no runtime has no timer of its own.
     pub(super) fn keeps_time_here(&self) -> bool {
         self.home.get().is_some_and(|home| {
-            let is_here = || Handle::try_current().map_or(true, |here| here.id() == home.runtime.id());
-            (home.runs_by_itself || is_here()) && !home.keeps.is_finished()
+            let here = Handle::try_current();
+            here.map_or(true, |here| here.id() == home.runtime.id()) && !home.keeps.is_finished()
         })
     }
 }
 
-/// Whether the tasks of a runtime go on whatever else is done with it. Those of others rest while nobody drives them.
+/// Whether the tasks of a runtime go on by themselves. Those of others rest while nobody drives them.
 pub(super) fn runs_by_itself(runtime: &Handle) -> bool {
     runtime.runtime_flavor() == RuntimeFlavor::MultiThread
 }

@@ -143,14 +143,14 @@ impl Flight {
         let Some(landed) = self.place.take() else {
             return false;
         };
-        match self.dispatch.next_batch(Some(landed)) {
-            Some((place, asks)) => {
-                self.place = Some(place);
-                self.asks = asks;
-                true
-            }
-            None => false,
-        }
+        let Some((place, asks)) = self.dispatch.next_batch(Some(landed)) else {
+            return false;
+        };
+        self.place = Some(place);
+        self.asks = asks;
+        // There may be more places, and more that waits.
+        self.dispatch.take_along();
+        true
     }
 
     /// Sends the asks and reads the replies. `None` if the deadline has passed.

@@ -20,7 +20,7 @@ pub(in crate::store) struct Waiting {
     place: usize,
     asked: Instant,
     deadline: Instant,
-    /// Keeps the deadline, if the keeper is on another runtime, which may rest.
+    /// Keeps the deadline, if the keeper is on another runtime, which may rest or be busy.
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether the deadline was seen to have passed. Then nobody else need see it again.
     is_over: bool,
@@ -93,6 +93,7 @@ impl Waiting {
             Left::Told => Poll::Ready(true),
             // Whether the deadline has passed need not be known: the keeper comes in time, or is overdue and comes.
             Left::Watched => Poll::Pending,
+            Left::Late => Poll::Ready(false),
             Left::Unwatched => {
                 self.callers.dispatch.keeper.watch(&self.callers, self.deadline);
                 self.poll_deadline(context, is_kept).map(|()| false)
