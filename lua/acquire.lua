@@ -5,8 +5,9 @@
 -- ARGV  the plain asks, packed as src/store/redis/plain.rs does (empty if there are none): for each group of them its number
 --       of asks, layout, units per grant, grants wanted, not after (server time in µs), and the rest of its quota. Then, if
 --       there are any other asks, those of several charges, packed as src/store/redis/several.rs does (empty if there are
---       none), and all others (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of the call charges;
---       one of several charges has only enforced ones, not held, each on a log or slots of its own, and no penalty.
+--       none), and all others (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of
+--       the call charges; one of several charges has only enforced ones, not held, each on a log or slots of its own, and
+--       no penalty.
 -- Reply the server's time (µs), then for each ask, plain ones first: -1 if it came too late and nothing was done; for
 --       an ask on logs and slots that was granted all it wanted as of now and has room for one more grant, the units in
 --       each of its counters; else an array: grants, stamp (µs from the server's time), for each charge: times charged and

@@ -7,7 +7,7 @@ local SLOT = 14
 -- More units than fit anywhere.
 local FULL = 2 ^ 53
 
--- Of each counter, by its place among these: what was found, or false; what stays in front of what is charged, nil if all
+-- Of each counter, by its place among these: what was found, or false; what stays in front of what is charged, if not all
 -- does; units by now and when it was found. One that asks are left over for is full. Tables that are made as large
 -- as they become need not grow, which would take longer than what they are for.
 local text_of, live_of, found_of

@@ -143,22 +143,14 @@ impl Engine {
             }
             return Decided::Now(decision);
         }
-        self.ask(charges, handlings)
+        self.run(charges, handlings, Act::Charge)
     }
 
     /// The decision on one charge, if it needs no asking: nearly all, and made where they are returned, as decisions are large.
     #[inline]
     pub(crate) fn decide_one(&self, charge: &Charge<'_>, handling: &Handling<'_>) -> Option<Decision> {
         let (outcome, source) = self.answer_one(charge, handling)?;
-        if !outcome.granted && tracing::enabled!(tracing::Level::DEBUG) {
-            log_denied(charge, &outcome, source);
-        }
-        Some(Decision::of_known(charge, &outcome, source))
-    }
-
-    /// Charges all or none, as the store decides.
-    pub(crate) fn ask(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>]) -> Decided {
-        self.run(charges, handlings, Act::Charge)
+        Some(decision_of(charge, &outcome, source))
     }
 
     /// The answer to nearly all asks, if it needs no waiting.
@@ -266,30 +258,25 @@ impl Engine {
     pub(crate) fn ask_one<'a>(&'a self, charge: Charge<'a>, handling: Handling<'a>) -> DecidedOne<'a> {
         let charges = slice::from_ref(&charge);
         let learns = self.learns(&[handling]);
-        let answer = self.store.acquire(&self.to_ask(charges));
-        if !answer.is_ready() {
-            return DecidedOne::Later(DecidingOne {
+        match self.store.acquire(&self.to_ask(charges)).into_ready() {
+            Ok(answer) => {
+                let how = (Act::Charge, learns);
+                DecidedOne::Now(self.conclude(charges, &[handling.failure], how, answer))
+            }
+            Err(answer) => DecidedOne::Later(DecidingOne {
                 answering: Answering::new(self, answer),
                 engine: self,
                 charge,
                 failure: handling.failure,
                 learns,
-            });
+            }),
         }
-        let how = (Act::Charge, learns);
-        DecidedOne::Now(match answer.into_ready() {
-            Ok(answer) => self.conclude(charges, &[handling.failure], how, answer),
-            Err(_) => unreachable!("it is ready"),
-        })
     }
 
     /// What a store that can tell it like that said of one charge.
     pub(crate) fn conclude_known(&self, charge: &Charge<'_>, known: &KnownOutcome) -> Decision {
         self.log_recovery();
-        if !known.granted && tracing::enabled!(tracing::Level::DEBUG) {
-            log_denied(charge, known, Source::Store);
-        }
-        Decision::of_known(charge, known, Source::Store)
+        decision_of(charge, known, Source::Store)
     }
 
     pub(crate) fn conclude(
@@ -495,12 +482,16 @@ fn embedded(store: &dyn Any) -> Option<MemoryStore> {
     store.downcast_ref().cloned()
 }
 
-#[cold]
-fn log_denied(charge: &Charge<'_>, known: &KnownOutcome, source: Source) {
-    log_denial(
-        slice::from_ref(charge),
-        &Decision::of_known(charge, known, source),
-    );
+/// The decision on the ordinary ask, made where it is returned, as it is large: who logs it makes one of its own.
+#[inline]
+fn decision_of(charge: &Charge<'_>, known: &KnownOutcome, source: Source) -> Decision {
+    if !known.granted && tracing::enabled!(tracing::Level::DEBUG) {
+        log_denial(
+            slice::from_ref(charge),
+            &Decision::of_known(charge, known, source),
+        );
+    }
+    Decision::of_known(charge, known, source)
 }
 
 #[cold]

@@ -63,11 +63,6 @@ impl<T> StoreFuture<T> {
         }
     }
 
-    #[inline]
-    pub(crate) const fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready(Some(_)))
-    }
-
     /// The answer, if it needs no waiting.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redis::aio::MultiplexedConnection;
 use redis::cmd;
 use tollgate::store::{Ask, Charge, Retry};
 use tollgate::{Key, ManualClock, MemoryStore, PolicyName, Quota, Rate, RedisStore, Store};
@@ -13,6 +14,18 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn policy() -> PolicyName {
     PolicyName::new("test").expect("a name")
+}
+
+/// Puts a log where a counter is.
+async fn plant(connection: &mut MultiplexedConnection, redis_key: &[u8], log: Vec<u8>) {
+    cmd("SET")
+        .arg(redis_key)
+        .arg(log)
+        .arg("PX")
+        .arg(60_000)
+        .exec_async(connection)
+        .await
+        .expect("a reply");
 }
 
 #[tokio::test]
@@ -115,14 +128,7 @@ async fn c13_of_a_log_with_garbage_in_the_middle_nobody_waits_longer_than_the_wi
             for distance in [0, garbage, 400_000] {
                 log.extend_from_slice(&(base as u32).wrapping_add(distance).to_be_bytes());
             }
-            cmd("SET")
-                .arg(&redis_key)
-                .arg(log)
-                .arg("PX")
-                .arg(60_000)
-                .exec_async(&mut connection)
-                .await
-                .expect("a reply");
+            plant(&mut connection, &redis_key, log).await;
             let answer = match way {
                 "in place" => store.acquire(&ask).await,
                 "held" => store.acquire(&ask.hold(SECOND / 10)).await,
@@ -230,14 +236,7 @@ async fn c13_what_is_a_log_but_for_its_tag_or_length_counts_as_nothing() {
         }
         // The first unit and the last are as they should be.
         log.splice(12..12, vec![0; more]);
-        cmd("SET")
-            .arg(&redis_key)
-            .arg(log)
-            .arg("PX")
-            .arg(60_000)
-            .exec_async(&mut connection)
-            .await
-            .expect("a reply");
+        plant(&mut connection, &redis_key, log).await;
         let left = store.acquire(&ask).await.expect("an answer").states[0].remaining;
         let found = if (tag, more) == (b'L', 0) { 5 } else { 0 };
         assert_eq!(left, 99 - found, "{}, {more} bytes more", char::from(tag));

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tollgate::store::{Ask, Charge, Outcome, Stamp, StoreError, StoreFuture};
 use tollgate::{Key, Limiter, PolicyName, Quota, RedisStore, Source, Store};
@@ -17,6 +17,15 @@ use crate::callers::{acquire, ask, granted, ms, replies, runtime, scripted};
 use crate::scripted::{Reply, Scripted};
 use crate::server::{Server, Version};
 use crate::support::{LONG, YEAR, connect};
+
+/// A runtime whose tasks go on by themselves, on so many threads.
+fn threads(count: usize) -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(count)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
 
 fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     let waker = Waker::noop();
@@ -137,11 +146,7 @@ async fn c7_who_is_first_polled_after_its_deadline_is_told_so_at_once() {
 /// Polled first within the runtime, then from a thread that is of none.
 #[test]
 fn c7_who_was_polled_in_a_runtime_may_be_polled_outside() {
-    let home = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let home = threads(1);
     let store = home.block_on(async { RedisStore::new(scripted(|_| Reply::never())) });
     let mut kept = home.block_on(async {
         let mut kept = [
@@ -199,11 +204,7 @@ async fn c7_who_is_polled_with_another_waker_is_woken_by_that() {
 fn who_is_answered_together_shares_the_next_call_too() {
     const CALLERS: u64 = 32;
     const ROUNDS: u64 = 20;
-    let busy = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let busy = threads(1);
     let stats = busy.block_on(async {
         let connection = scripted(|_| replies(&[1]).after(ms(1)));
         let store = RedisStore::builder().max_in_flight(1).build(connection);
@@ -232,11 +233,7 @@ fn who_is_answered_together_shares_the_next_call_too() {
 #[test]
 fn c7_many_who_share_an_ask_give_up_at_once() {
     const CALLERS: usize = 2_000;
-    let busy = Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let busy = threads(2);
     let work = async {
         let store = RedisStore::new(scripted(|_| Reply::never()));
         let mut first = [ask(&store, "a", LONG), ask(&store, "b", LONG)];
@@ -265,11 +262,7 @@ fn c7_many_who_share_an_ask_give_up_at_once() {
 /// All threads of the store's runtime do something else.
 #[test]
 fn c7_a_busy_home_costs_callers_elsewhere_no_deadline() {
-    let home = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let home = threads(1);
     let (store, first) = home.block_on(async {
         let store = RedisStore::new(scripted(|_| Reply::never()));
         let mut first = [ask(&store, "a", LONG), ask(&store, "b", LONG)];
@@ -414,11 +407,7 @@ async fn c8_who_is_never_polled_gives_back_when_dropped() {
 /// Callers of several runtimes that go, time out and stay; what is used in the end is what they kept.
 #[test]
 fn c6_nothing_is_lost_or_charged_twice_whatever_callers_do() {
-    let main = Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let main = threads(2);
     let quota = Quota::new(1_000_000, YEAR);
     let (server, store) = main.block_on(async {
         let server = Server::start(Version::V7).await;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -290,9 +290,4 @@ impl Dispatch {
             here.map_or(true, |here| here.id() == home.runtime.id()) && !home.keeps.is_finished()
         })
     }
-}
-
-/// Whether the tasks of a runtime go on by themselves. Those of others rest while nobody drives them.
-pub(super) fn runs_by_itself(runtime: &Handle) -> bool {
-    runtime.runtime_flavor() == RuntimeFlavor::MultiThread
 }

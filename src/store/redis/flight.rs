@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -18,7 +18,7 @@ use super::attempts::Attempts;
 use super::call::AcquireCall;
 use super::cause::{Cause, TooLate, Unreadable};
 use super::class::Class;
-use super::dispatch::{Dispatch, runs_by_itself};
+use super::dispatch::Dispatch;
 use super::link::{Report, Route};
 use super::order::Wanted;
 use super::queue::{Answered, Merged, Place};
@@ -133,7 +133,7 @@ impl Flight {
     pub(super) async fn goes_on(&mut self) -> bool {
         let is_shared = self.answers.iter().any(|(merged, _)| merged.present > 1);
         // A task that could rest keeps no place meanwhile.
-        if !is_shared || !runs_by_itself(&Handle::current()) {
+        if !is_shared || !runs_by_itself() {
             self.land();
             self.hand_out();
             return false;
@@ -316,7 +316,12 @@ impl Drop for Flight {
     }
 }
 
-/// Lets all run that are ready now.
+/// Whether tasks go on by themselves here. On other runtimes they rest while nobody drives them.
+fn runs_by_itself() -> bool {
+    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
+}
+
+/// Lets all run that are ready now. Tokio's own way of yielding comes back after a fixed number of them.
 async fn after_the_ready() {
     let mut is_first = true;
     poll_fn(|context| match mem::take(&mut is_first) {
