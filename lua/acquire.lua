@@ -6,11 +6,11 @@
 --       of asks, layout, units per grant, grants wanted, not after (server time in µs), and the rest of its quota. Then, if
 --       there are any other asks, those of several charges, packed as src/store/redis/several.rs does (empty if there are
 --       none), and all others (asks.lua). A plain ask is one enforced charge, not held, on a counter that no other ask of
---       the call charges; one of several charges has only enforced ones, not held, each on a log or slots of its own, and
---       no penalty.
+--       the call charges; one of several charges has only enforced ones, each on a log or slots of its own, no penalty,
+--       and is not held, unless its only one is on slots.
 -- Reply the server's time (µs), then for each ask, plain ones first: -1 if it came too late and nothing was done; for
---       an ask on logs and slots that was granted all it wanted as of now and has room for one more grant, the units in
---       each of its counters; else an array: grants, stamp (µs from the server's time), for each charge: times charged and
+--       an ask on logs and slots that was granted all it wanted as of now, or of where its hold ends, and has room for one
+--       more grant, the units in each of its counters; else an array: grants, stamp (µs from the server's time), for each charge: times charged and
 --       three numbers of its counter, and for each penalty: µs until its block ends. A counter's numbers are, of a log or
 --       slots: units, µs until one more grant fits (0 now, -1 never), µs until nothing is left; of a sliding counter:
 --       index, current, previous; of a fixed window: index, units, 0; of a bucket: time, debt, tick shift.

@@ -1,7 +1,8 @@
 -- Lines of acquire.lua: asks of charges that are all enforced, each on a log or slots of its own, answered without the
--- functions of states.lua. First all counters are read, then all asks are weighed in turn, then what was charged is
--- written. An ask with a counter that is garbage or of another clock is left over, and so is any later one that shares
--- a counter with it.
+-- functions of states.lua; one that is held has one charge, on slots. First all counters are read, then all asks are
+-- weighed in turn, then what was charged is written. An ask with a counter that is garbage or of another clock is left
+-- over, and so is any later one that shares a counter with it; one of several charges also if one of them is on slots that
+-- were charged ahead of now, which moves them all.
 
 local SLOT = 14
 -- More units than fit anywhere.
@@ -19,9 +20,11 @@ end
 local kept_of = { nil, nil, nil }
 -- Of slots: units in front of those that count.
 local before_of
--- Of each kind of counter: how many there are, where the TTL ends of those that are written anew, and a unit as it is written
--- if they are logs, or the slot of now if they are slots.
-local of_kinds = { 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+-- The slot that is charged, if it is ahead of that of now.
+local ahead_of = {}
+-- Of each kind of counter: how many there are, where the TTL ends of those that are written anew, a unit as it is written
+-- if they are logs, or the slot of now if they are slots, and how long that is.
+local of_kinds = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 -- Units by the time from which on asks were left over, if any were.
 local closed_of
 local before_all = k
@@ -45,6 +48,12 @@ local function leading(text, number, bound)
   return low
 end
 
+-- What stays of a text up to `last`, if it is written anew. Where many slots have left the window, the last of them stays,
+-- for the units up to it.
+local function kept_from(text, first, count, last)
+  return 'S' .. string.sub(text, first * 4 < count and 2 or 2 + (first - 1) * SLOT, last)
+end
+
 local kinds, at_byte, i = string.byte(several), 2, 0
 for kind = 1, kinds do
   local keys, slots, window
@@ -52,7 +61,7 @@ for kind = 1, kinds do
   if slots == 0 then
     local bytes, format, head, range, cutoff, grain, grain_start, ends, one
     -- @include log_window.lua
-    of_kinds[kind * 3 - 2], of_kinds[kind * 3 - 1], of_kinds[kind * 3] = keys, ends, one
+    of_kinds[kind * 4 - 3], of_kinds[kind * 4 - 2], of_kinds[kind * 4 - 1] = keys, ends, one
     for _ = 1, keys do
       i = i + 1
       local text = redis.pcall('GET', KEYS[before_all + i])
@@ -74,10 +83,12 @@ for kind = 1, kinds do
     end
   else
     local width = floor((window + slots - 1) / slots)
-    local expired, index = floor((now + 1 - window) / width) - 1, floor(now / width)
+    local slack = math.min(window, 1000000)
+    local expired, index, furthest = floor((now + 1 - window) / width) - 1, floor(now / width), floor((now + slack) / width)
     -- A new slot sets the TTL anew; where slots are longer than its slack, every charge does.
     local keeps_ttl = width <= (window > 8000000 and floor(window / 8) or 1000000) - 20000
-    of_kinds[kind * 3 - 2], of_kinds[kind * 3 - 1], of_kinds[kind * 3] = keys, (index + 1) * width + window - 1, index
+    of_kinds[kind * 4 - 3], of_kinds[kind * 4 - 2], of_kinds[kind * 4 - 1] = keys, (index + 1) * width + window - 1, index
+    of_kinds[kind * 4] = width
     for _ = 1, keys do
       i = i + 1
       local text = redis.pcall('GET', KEYS[before_all + i])
@@ -99,20 +110,21 @@ for kind = 1, kinds do
             end
             if
               oldest <= newest
-              and newest <= index
-              and (newest - oldest - 2) * width <= window + math.min(window, 1000000)
-              and (newest == index or count - first < slots + 2)
+              and newest <= furthest
+              and (newest - oldest - 2) * width <= window + slack
+              and (newest >= index or count - first < slots + 2)
               and before <= all
               and all < 2 ^ 52
             then
               live = all - before
             end
-            if newest == index and first * 4 < count and keeps_ttl then
+            if newest > index then
+              ahead_of[i] = newest
+            end
+            if newest >= index and first * 4 < count and keeps_ttl then
               kept = false
             else
-              -- Where many have left the window, the last of them stays, for the units up to it.
-              local from = first * 4 < count and 2 or 2 + (first - 1) * SLOT
-              kept = 'S' .. string.sub(text, from, newest == index and -1 - SLOT or -1)
+              kept = kept_from(text, first, count, newest >= index and -1 - SLOT or -1)
             end
           end
         end
@@ -130,11 +142,33 @@ for kind = 1, kinds do
   end
 end
 
+-- Lets what a held ask takes be charged in the slot that its hold ends in. False if that cannot be told here: something
+-- was charged before it in this call, or the window has no room for another slot.
+local function moves_ahead(i, held_in, shape)
+  local text, slots, window = text_of[i], unpack('>HI7', several, shape + 25)
+  local width = floor((window + slots - 1) / slots)
+  local now_in = floor(now / width)
+  if (ahead_of[i] or now_in) >= held_in then
+    return true
+  elseif live_of[i] > found_of[i] then
+    return false
+  end
+  if text and unpack('>I7', text, #text - SLOT + 1) >= now_in then
+    local count, first = (#text - 1) / SLOT, leading(text, INDEX, floor((now + 1 - window) / width) - 1)
+    if count - first >= slots + 2 then
+      return false
+    end
+    kept_of[i] = kept_from(text, first, count, -1)
+  end
+  ahead_of[i] = held_in
+  return true
+end
+
 local shapes, shape_at, runs = string.byte(several, at_byte), { false }, nil
 at_byte = at_byte + 1
 for shape = 1, shapes do
   shape_at[shape] = at_byte
-  at_byte = at_byte + 12 + 19 * string.byte(several, at_byte + 11)
+  at_byte = at_byte + 15 + 19 * string.byte(several, at_byte + 14)
 end
 runs, at_byte = unpack('>H', several, at_byte)
 -- Few counters have places of one byte.
@@ -145,10 +179,20 @@ for _ = 1, runs do
   local shape, asks
   shape, asks, at_byte = unpack('>BB', several, at_byte)
   shape = shape_at[shape]
-  local not_after, want, charges = unpack('>I7I4B', several, shape)
+  local not_after, want, hold, charges = unpack('>I7I4I3B', several, shape)
   for each = 1, charges do
-    local cost, capacity = unpack('>I5I5', several, shape + 19 * each - 7)
+    local cost, capacity = unpack('>I5I5', several, shape + 19 * each - 4)
     takes[each], leaves_room[each] = cost * want, capacity - cost
+  end
+  -- The slot that the hold ends in, if it is ahead of that of now.
+  local held_in
+  if hold > 0 then
+    local slots, window = unpack('>HI7', several, shape + 25)
+    local width = floor((window + slots - 1) / slots)
+    held_in = floor((now + hold) / width)
+    if held_in == floor(now / width) then
+      held_in = nil
+    end
   end
   local next_run, places, place = at_byte + place_bytes * asks * charges, nil, 0
   if place_bytes == 1 then
@@ -164,7 +208,7 @@ for _ = 1, runs do
     for each = 1, tried do
       local i = places[place + each]
       local used = live_of[i] + takes[each]
-      if used > leaves_room[each] then
+      if used > leaves_room[each] or ahead_of[i] ~= held_in then
         short = each
         break
       end
@@ -181,20 +225,25 @@ for _ = 1, runs do
       answered = answered + 1
       local granted, usual = want, true
       for each = 1, charges do
-        local live, cost, capacity = live_of[places[place + each]], unpack('>I5I5', several, shape + 19 * each - 7)
-        if live == FULL then
+        local i, cost, capacity = places[place + each], unpack('>I5I5', several, shape + 19 * each - 4)
+        local live = live_of[i]
+        if live == FULL or charges > 1 and ahead_of[i] then
           usual = false
         elseif live + cost * granted > capacity then
           granted = live < capacity and floor((capacity - live) / cost) or 0
         end
       end
+      -- Nothing of the slot of now is charged behind what is charged ahead of it.
+      if usual and granted > 0 and held_in and not too_late then
+        usual = moves_ahead(places[place + 1], held_in, shape)
+      end
       if too_late then
         replies[answered] = -1
       elseif not usual then
         left_over, closed_of = left_over or {}, closed_of or {}
-        local ask = { reply = answered, want = want, hold = 0, not_after = not_after, charges = {} }
+        local ask = { reply = answered, want = want, hold = hold, not_after = not_after, charges = {} }
         for each = 1, charges do
-          local i, cost, capacity, slots, window = places[place + each], unpack('>I5I5HI7', several, shape + 19 * each - 7)
+          local i, cost, capacity, slots, window = places[place + each], unpack('>I5I5HI7', several, shape + 19 * each - 4)
           ask.charges[each] =
             { k = before_all + i, cost = cost, enforced = true, capacity = capacity, slots = slots, window = window }
           if live_of[i] < FULL then
@@ -205,14 +254,16 @@ for _ = 1, runs do
       else
         local reply = { granted, 0 }
         for each = 1, charges do
-          local i, cost, capacity, slots, window = places[place + each], unpack('>I5I5HI7', several, shape + 19 * each - 7)
+          local i, cost, capacity, slots, window = places[place + each], unpack('>I5I5HI7', several, shape + 19 * each - 4)
           local text, found, used = text_of[i], found_of[i], live_of[i] + cost * granted
           live_of[i] = used
           -- Of a log, slots are microseconds.
-          local width, newest, base, origin, bytes, format = 1, nil, nil, nil, nil, nil
+          local width, slot, newest, base, origin, bytes, format = 1, now, nil, nil, nil, nil, nil
           if slots > 0 then
             width = floor((window + slots - 1) / slots)
+            slot = ahead_of[i] or floor(now / width)
             newest = text and unpack('>I7', text, #text - SLOT + 1)
+            reply[2] = math.max(hold, slot * width - now)
           elseif text then
             bytes = window <= 1000000000 and 4 or window <= 250000000000 and 5 or 6
             format = '>I' .. bytes
@@ -220,13 +271,13 @@ for _ = 1, runs do
             newest = base + (unpack(format, text, #text - bytes + 1) - origin) % 256 ^ bytes
           end
           local stays = width - 1 + window - now
-          local of_now = (floor(now / width)) * width + stays
+          local of_charged = slot * width + stays
           -- One more grant fits when so many have left.
           local to_leave, retry = used + cost - capacity, 0
           if cost > capacity then
             retry = -1
           elseif to_leave > found then
-            retry = of_now
+            retry = of_charged
           elseif to_leave > 0 then
             local last
             if slots > 0 then
@@ -238,7 +289,7 @@ for _ = 1, runs do
             -- Of garbage, even the last is not the latest.
             retry = math.max(math.min(last, newest) * width + stays, 1)
           end
-          local empty = used > found and of_now or newest and newest * width + stays or 0
+          local empty = used > found and of_charged or newest and newest * width + stays or 0
           local size = 4 * each - 1
           reply[size], reply[size + 1], reply[size + 2], reply[size + 3] = granted, used, retry, empty
         end
@@ -256,21 +307,23 @@ if closed_of then
 end
 i = 0
 for kind = 1, kinds do
-  local one, ttl = of_kinds[kind * 3], nil
+  local one, ends, ttl = of_kinds[kind * 4 - 1], of_kinds[kind * 4 - 2], nil
   local is_log = type(one) == 'string'
-  for _ = 1, of_kinds[kind * 3 - 2] do
+  for _ = 1, of_kinds[kind * 4 - 3] do
     i = i + 1
     local live = live_of[i]
     local units = live - found_of[i]
     if units > 0 then
-      local k, kept, added = before_all + i, kept_of[i], one
+      local k, kept, added, ahead = before_all + i, kept_of[i], one, ahead_of[i]
       if not is_log then
-        added = pack('>I7I7', one, before_of[i] + live)
+        added = pack('>I7I7', ahead or one, before_of[i] + live)
       elseif units > 1 then
         added = string.rep(one, units)
       end
-      if kept then
-        ttl = ttl or ttl_to(of_kinds[kind * 3 - 1])
+      if kept and ahead then
+        redis.call('SET', KEYS[k], kept .. added, 'PX', ttl_to(ends + (ahead - one) * of_kinds[kind * 4]))
+      elseif kept then
+        ttl = ttl or ttl_to(ends)
         redis.call('SET', KEYS[k], kept .. added, 'PX', ttl)
       elseif not is_log then
         redis.call('SETRANGE', KEYS[k], #text_of[i] - SLOT, added)

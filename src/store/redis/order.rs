@@ -142,6 +142,12 @@ impl Order {
         hash(hasher, charges)
     }
 
+    /// How far ahead of the server's time it is charged, in microseconds, if nothing was charged further ahead.
+    pub(super) fn held(&self) -> u64 {
+        let slack = self.counters().map(|counter| counter.terms.slack()).min();
+        self.hold.min(slack.unwrap_or(0))
+    }
+
     pub(super) fn counters(&self) -> impl Iterator<Item = &OrderCounter> {
         self.charges.iter().filter_map(|charge| charge.counter.as_ref())
     }

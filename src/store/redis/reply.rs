@@ -118,15 +118,16 @@ impl Reply {
 }
 
 impl Answer {
-    /// An ask that was granted all it wanted, as of now, with room for another grant: nothing is told but the units that
-    /// each counter has.
+    /// An ask that was granted all it wanted, as of now or of where its hold ends, with room for another grant: nothing is told
+    /// but the units that each counter has.
     fn of_granted(units: &[Value], now: u64, order: &Order, want: u32) -> Result<Self, Malformed> {
+        let stamp = now + order.held();
         let report = |(units, counter): (&Value, &OrderCounter)| {
             let terms = &counter.terms;
             let units = whole(units)?;
             let full_at = match terms.layout {
-                Layout::Log if units > 0 => now + terms.window,
-                Layout::Slots(slots) if units > 0 => Slots::new(slots).end_of(terms, now),
+                Layout::Log if units > 0 => stamp + terms.window,
+                Layout::Slots(slots) if units > 0 => Slots::new(slots).end_of(terms, stamp),
                 _ => return Err(Malformed),
             };
             Ok(Report {
@@ -136,7 +137,7 @@ impl Answer {
         };
         Ok(Self {
             now,
-            stamp: now,
+            stamp,
             sent: None,
             granted: want,
             reports: units

@@ -1,4 +1,5 @@
-//! Asks that `lua/several.lua` answers: charges that are all enforced, each on a log or slots of its own.
+//! Asks that `lua/several.lua` answers: charges that are all enforced, each on a log or slots of its own; held ones have one
+//! charge, on slots.
 
 use hashbrown::HashMap;
 use redis::Cmd;
@@ -69,7 +70,14 @@ pub(super) fn is_fit(order: &Order) -> bool {
             && slots_of(&counter.terms).is_some()
             && others.all(|other| other.key != counter.key)
     };
-    order.hold == 0 && order.counters().next().is_some() && order.charges.iter().enumerate().all(fits)
+    let mut counters = order.counters();
+    let (first, more) = (counters.next(), counters.next());
+    let is_held_alone = || {
+        more.is_none() && first.is_some_and(|counter| matches!(counter.terms.layout, Layout::Slots(_)))
+    };
+    first.is_some()
+        && (order.hold == 0 || is_held_alone())
+        && order.charges.iter().enumerate().all(fits)
 }
 
 /// Into how many slots a window is cut, 0 for a log; `None` for other layouts.
@@ -157,6 +165,7 @@ impl<'a> Several<'a> {
         for shape in &self.shapes {
             text.push(7, clock.not_after(shape.deadline));
             text.push(4, shape.want.into());
+            text.push(3, shape.order.held());
             text.push(1, shape.order.counters().count() as u64);
             for charge in &shape.order.charges {
                 let Some(counter) = &charge.counter else { continue };
@@ -211,5 +220,5 @@ fn are_alike(one: &Order, other: &Order) -> bool {
         });
         counted.collect()
     };
-    of(one) == of(other)
+    one.hold == other.hold && of(one) == of(other)
 }
