@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::store::{Ask, Charge, Outcome, Stamp, StoreError, StoreFuture};
+use tollgate::store::{Ask, Charge, Outcome, RedisStats, Stamp, StoreError, StoreFuture};
 use tollgate::{Key, Limiter, PolicyName, Quota, RedisStore, Source, Store};
 
 use crate::callers::{acquire, ask, granted, ms, replies, runtime, scripted};
@@ -202,20 +202,35 @@ async fn c7_who_is_polled_with_another_waker_is_woken_by_that() {
 /// Who was answered together asks again together: one call for each round, not one for who is first and one for the rest.
 #[test]
 fn who_is_answered_together_shares_the_next_call_too() {
-    const CALLERS: u64 = 32;
-    const ROUNDS: u64 = 20;
+    // For one key, or each for its own.
+    for keys in [1, CALLERS] {
+        let stats = ask_together(keys);
+        assert_eq!(stats.callers, CALLERS * ROUNDS);
+        // Whoever is first of all flies alone, and comes last to the end.
+        assert!(stats.calls <= ROUNDS + 2, "{keys}: {stats:?}");
+    }
+}
+
+const CALLERS: u64 = 32;
+const ROUNDS: u64 = 20;
+
+/// Callers on one worker, who ask again as soon as they are answered.
+fn ask_together(keys: u64) -> RedisStats {
     let busy = threads(1);
-    let stats = busy.block_on(async {
-        let connection = scripted(|_| replies(&[1]).after(ms(1)));
+    busy.block_on(async {
+        let connection = scripted(|sent| {
+            let keys = std::str::from_utf8(&sent.arguments[1]).expect("a number");
+            replies(&vec![1; keys.parse().expect("a number")]).after(ms(1))
+        });
         let store = RedisStore::builder().max_in_flight(1).build(connection);
         // All on the one worker.
         let work = tokio::spawn(async move {
             let mut tasks = tokio::task::JoinSet::new();
-            for _ in 0..CALLERS {
-                let store = store.clone();
+            for caller in 0..CALLERS {
+                let (store, key) = (store.clone(), format!("k{}", caller % keys));
                 tasks.spawn(async move {
                     for _ in 0..ROUNDS {
-                        ask(&store, "k", LONG).await.expect("an answer");
+                        ask(&store, &key, LONG).await.expect("an answer");
                     }
                 });
             }
@@ -223,10 +238,7 @@ fn who_is_answered_together_shares_the_next_call_too() {
             store.stats()
         });
         work.await.expect("it does not panic")
-    });
-    assert_eq!(stats.callers, CALLERS * ROUNDS);
-    // Whoever is first of all flies alone, and comes last to the end.
-    assert!(stats.calls <= ROUNDS + 2, "{stats:?}");
+    })
 }
 
 /// Each is polled when it asks and when its time is over, however many share an ask.

@@ -131,9 +131,8 @@ impl Flight {
 
     /// Hands out the answers of a call that is done. Whether there is another one to make in its place, for what waits.
     pub(super) async fn goes_on(&mut self) -> bool {
-        let is_shared = self.answers.iter().any(|(merged, _)| merged.present > 1);
         // A task that could rest keeps no place meanwhile.
-        if !is_shared || !runs_by_itself() {
+        if !self.pays_to_wait() || !runs_by_itself() {
             self.land();
             self.hand_out();
             return false;
@@ -151,6 +150,14 @@ impl Flight {
         // There may be more places, and more that waits.
         self.dispatch.take_along();
         true
+    }
+
+    /// Whether those who get the answers are to ask first before the next call leaves: they are likely to share an ask of it, or
+    /// more of them ask than wait, so that one call for all is fewer than one for who waits or comes first, and one for the rest.
+    fn pays_to_wait(&self) -> bool {
+        let is_shared = self.answers.iter().any(|(merged, _)| merged.present > 1);
+        let answered = self.answers.len();
+        is_shared || answered > 1 && self.dispatch.queue().callers() < answered
     }
 
     /// Sends the asks and reads the replies. `None` if the deadline has passed.

@@ -72,12 +72,9 @@ pub(super) fn is_fit(order: &Order) -> bool {
     };
     let mut counters = order.counters();
     let (first, more) = (counters.next(), counters.next());
-    let is_held_alone = || {
-        more.is_none() && first.is_some_and(|counter| matches!(counter.terms.layout, Layout::Slots(_)))
-    };
-    first.is_some()
-        && (order.hold == 0 || is_held_alone())
-        && order.charges.iter().enumerate().all(fits)
+    let is_held_alone =
+        || more.is_none() && first.is_some_and(|counter| matches!(counter.terms.layout, Layout::Slots(_)));
+    first.is_some() && (order.hold == 0 || is_held_alone()) && order.charges.iter().enumerate().all(fits)
 }
 
 /// Into how many slots a window is cut, 0 for a log; `None` for other layouts.
