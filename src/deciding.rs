@@ -56,11 +56,9 @@ pub(crate) enum DecidedOne<'a> {
 
 /// A decision on one charge that waits.
 pub(crate) struct DecidingOne<'a> {
-    pub(crate) answering: Answering,
+    pub(crate) asked: Asked,
     pub(crate) engine: &'a Engine,
     pub(crate) charge: Charge<'a>,
-    pub(crate) failure: FailurePolicy,
-    pub(crate) learns: Option<Learns>,
 }
 
 impl Future for DecidingOne<'_> {
@@ -68,19 +66,37 @@ impl Future for DecidingOne<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
         let this = &mut *self;
-        let is_ordinary = this.charge.mode == Mode::Enforce && this.charge.penalty.is_none();
+        this.asked.poll(this.engine, &this.charge, context)
+    }
+}
+
+/// What the store was asked of one charge, which somebody else keeps.
+pub(crate) struct Asked {
+    pub(crate) answering: Answering,
+    pub(crate) failure: FailurePolicy,
+    pub(crate) learns: Option<Learns>,
+}
+
+impl Asked {
+    /// The decision on the charge that was asked of.
+    pub(crate) fn poll(
+        &mut self,
+        engine: &Engine,
+        charge: &Charge<'_>,
+        context: &mut Context<'_>,
+    ) -> Poll<Decision> {
+        let is_ordinary = charge.mode == Mode::Enforce && charge.penalty.is_none();
         if is_ordinary
-            && let Some(known) = ready!(this.answering.poll_known(context))
-            && this
+            && let Some(known) = ready!(self.answering.poll_known(context))
+            && self
                 .learns
                 .is_none_or(|learns| known.granted && !learns.of_grants())
         {
-            return Poll::Ready(this.engine.conclude_known(&this.charge, &known));
+            return Poll::Ready(engine.conclude_known(charge, &known));
         }
-        let answer = ready!(Pin::new(&mut this.answering).poll(context));
-        let how = (Act::Charge, this.learns);
-        let charges = slice::from_ref(&this.charge);
-        Poll::Ready(this.engine.conclude(charges, &[this.failure], how, answer))
+        let answer = ready!(Pin::new(&mut self.answering).poll(context));
+        let how = (Act::Charge, self.learns);
+        Poll::Ready(engine.conclude(slice::from_ref(charge), &[self.failure], how, answer))
     }
 }
 

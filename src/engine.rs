@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
-use crate::deciding::{Answering, Decided, DecidedOne, Deciding, DecidingOne};
+use crate::deciding::{Answering, Asked, Decided, DecidedOne, Deciding, DecidingOne};
 use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
@@ -155,7 +155,11 @@ impl Engine {
 
     /// The answer to nearly all asks, if it needs no waiting.
     #[inline]
-    fn answer_one(&self, charge: &Charge<'_>, handling: &Handling<'_>) -> Option<(KnownOutcome, Source)> {
+    pub(crate) fn answer_one(
+        &self,
+        charge: &Charge<'_>,
+        handling: &Handling<'_>,
+    ) -> Option<(KnownOutcome, Source)> {
         match (&self.memory, &self.front) {
             (Some(memory), _) => Some((memory.acquire_known(charge)?, Source::Store)),
             (None, Some(front)) => front.answer_one(charge, handling, self.deadline),
@@ -264,11 +268,13 @@ impl Engine {
                 DecidedOne::Now(self.conclude(charges, &[handling.failure], how, answer))
             }
             Err(answer) => DecidedOne::Later(DecidingOne {
-                answering: Answering::new(self, answer),
+                asked: Asked {
+                    answering: Answering::new(self, answer),
+                    failure: handling.failure,
+                    learns,
+                },
                 engine: self,
                 charge,
-                failure: handling.failure,
-                learns,
             }),
         }
     }
@@ -484,7 +490,7 @@ fn embedded(store: &dyn Any) -> Option<MemoryStore> {
 
 /// The decision on the ordinary ask, made where it is returned, as it is large: who logs it makes one of its own.
 #[inline]
-fn decision_of(charge: &Charge<'_>, known: &KnownOutcome, source: Source) -> Decision {
+pub(crate) fn decision_of(charge: &Charge<'_>, known: &KnownOutcome, source: Source) -> Decision {
     if !known.granted && tracing::enabled!(tracing::Level::DEBUG) {
         log_denial(
             slice::from_ref(charge),

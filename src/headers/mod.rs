@@ -26,6 +26,7 @@ use self::shown::Shown;
 use self::x_ratelimit::Reset;
 use crate::decision::Decision;
 use crate::rejection::Rejection;
+use crate::store::{Charge, KnownOutcome};
 
 /// Which header fields a layer writes, on responses that pass and on refusals: any combination of families.
 ///
@@ -152,6 +153,22 @@ impl Headers {
             names.push(shadow::SHADOW.clone());
         }
         names
+    }
+
+    /// Whether there may be fields that list policies.
+    #[inline]
+    pub(crate) const fn lists_policies(self) -> bool {
+        self.ietf.is_some() || self.shadow
+    }
+
+    /// What a response that lists no policies says of a grant.
+    #[inline]
+    pub(crate) fn note_of_grant(self, charge: &Charge<'_>, known: &KnownOutcome) -> Note {
+        Note {
+            headers: self,
+            shown: self.x_ratelimit.map(|_| Shown::of_grant(charge, known)),
+            decision: None,
+        }
     }
 
     /// Keeps what a decision says until its response is there.

@@ -6,7 +6,7 @@ use super::number::ceil_secs;
 use crate::clock::micros_up;
 use crate::decision::{Decision, PolicyDecision, Verdict};
 use crate::quota::{Algorithm, Quota};
-use crate::store::Mode;
+use crate::store::{Charge, KnownOutcome, Mode};
 
 /// How long a client waits when the store gave no answer: stores come back within seconds.
 pub(crate) const UNAVAILABLE_RETRY: Duration = Duration::from_secs(1);
@@ -40,6 +40,18 @@ impl Shown {
             reset_after: decision.reset_after().map(micros_up),
             is_allowed: decision.is_allowed(),
         })
+    }
+
+    /// The same of the ordinary request, for which no decision need be made.
+    #[inline]
+    pub(super) fn of_grant(charge: &Charge<'_>, known: &KnownOutcome) -> Self {
+        Self {
+            limit: charge.quota.limit().unwrap_or(u64::MAX),
+            remaining: known.remaining,
+            now: known.now.as_micros(),
+            reset_after: Some(known.reset_after),
+            is_allowed: true,
+        }
     }
 
     /// The time until the reset: whole seconds, rounded up. Of a denied request, what [`retry_after`] says.

@@ -23,7 +23,8 @@ use super::subject::Key;
 /// ```
 pub struct KeyBuilder<'a> {
     hasher: &'a KeyHasher,
-    encoded: Buffer,
+    /// As far as it is written.
+    key: Key,
     form: Option<Form>,
 }
 
@@ -45,7 +46,7 @@ impl<'a> KeyBuilder<'a> {
     pub fn new(hasher: &'a KeyHasher) -> Self {
         Self {
             hasher,
-            encoded: Buffer::new(),
+            key: Key::new(Buffer::new()),
             form: None,
         }
     }
@@ -71,7 +72,7 @@ impl<'a> KeyBuilder<'a> {
                 let hash = self.hasher.whole(key.as_bytes());
                 self.hash(hash);
             }
-            Some(Form::Readable) | None => self.encoded.extend_from_slice(key.as_bytes()),
+            Some(Form::Readable) | None => self.encoded().extend_from_slice(key.as_bytes()),
         }
         self
     }
@@ -79,34 +80,52 @@ impl<'a> KeyBuilder<'a> {
     /// Remembers the parts so far.
     #[must_use]
     pub fn mark(&self) -> Mark {
-        Mark(self.encoded.len())
+        Mark(self.key.as_bytes().len())
     }
 
     /// Drops every part added since the mark was made.
     pub fn rollback(&mut self, mark: Mark) {
-        self.encoded.truncate(mark.0);
+        self.encoded().truncate(mark.0);
     }
 
     /// The key of all parts.
     #[must_use]
     #[inline]
     pub fn finish(mut self) -> Key {
-        if self.encoded.is_empty() || self.encoded.len() > MAX_KEY {
+        self.close();
+        self.key
+    }
+
+    /// The same where it is, as keys are large. Nothing can be added to it any more.
+    #[inline]
+    pub(crate) fn key(&mut self) -> &Key {
+        self.close();
+        &self.key
+    }
+
+    #[inline]
+    fn close(&mut self) {
+        let len = self.encoded().len();
+        if len == 0 || len > MAX_KEY {
             self.replace();
         }
-        Key::new(self.encoded)
     }
 
     /// Writes what stands for no parts, or for too many.
     #[cold]
     fn replace(&mut self) {
-        if self.encoded.is_empty() {
-            self.encoded.extend_from_slice(Key::NO_PARTS);
+        if self.encoded().is_empty() {
+            self.encoded().extend_from_slice(Key::NO_PARTS);
         } else {
-            let hash = self.hasher.whole(&self.encoded);
-            self.encoded = Buffer::new();
+            let hash = self.hasher.whole(self.key.as_bytes());
+            self.encoded().clear();
             self.hash(hash);
         }
+    }
+
+    #[inline]
+    const fn encoded(&mut self) -> &mut Buffer {
+        self.key.encoded()
     }
 
     /// Writes what `parts` adds in one form, whatever the extractors prefer. The outermost choice wins, as it
@@ -128,7 +147,7 @@ impl<'a> KeyBuilder<'a> {
     pub(super) fn text(&mut self, tag: &str, value: fmt::Arguments<'_>) {
         self.tag(tag);
         // A buffer takes everything.
-        let _ = fmt::Write::write_fmt(&mut Escape(&mut self.encoded), value);
+        let _ = fmt::Write::write_fmt(&mut Escape(self.encoded()), value);
     }
 
     /// Adds a readable part whose tag comes in two pieces.
@@ -138,10 +157,10 @@ impl<'a> KeyBuilder<'a> {
             return;
         }
         self.separate();
-        escape(&mut self.encoded, prefix.as_bytes());
-        escape(&mut self.encoded, tag.as_bytes());
-        self.encoded.push(b'=');
-        escape(&mut self.encoded, value);
+        escape(self.encoded(), prefix.as_bytes());
+        escape(self.encoded(), tag.as_bytes());
+        self.encoded().push(b'=');
+        escape(self.encoded(), value);
     }
 
     /// Adds a key as the value of a part.
@@ -152,11 +171,11 @@ impl<'a> KeyBuilder<'a> {
         }
         self.tag(tag);
         if let Some(value) = key.bare_value() {
-            self.encoded.extend_from_slice(value);
+            self.encoded().extend_from_slice(value);
         } else {
             // No written value starts with `=`, so this is not one that looks like a key.
-            self.encoded.push(b'=');
-            escape(&mut self.encoded, key.as_bytes());
+            self.encoded().push(b'=');
+            escape(self.encoded(), key.as_bytes());
         }
     }
 
@@ -166,15 +185,15 @@ impl<'a> KeyBuilder<'a> {
             let hash = self.hasher.part(tag, value);
             self.hash(hash);
         } else {
-            escape(&mut self.encoded, value);
+            escape(self.encoded(), value);
         }
         self
     }
 
     fn tag(&mut self, tag: &str) {
         self.separate();
-        escape(&mut self.encoded, tag.as_bytes());
-        self.encoded.push(b'=');
+        escape(self.encoded(), tag.as_bytes());
+        self.encoded().push(b'=');
     }
 
     /// Adds a part under a short tag that is known to need no escape. For the ordinary key, which has but this one part,
@@ -188,19 +207,19 @@ impl<'a> KeyBuilder<'a> {
         written[start - 2] = b'=';
         written[start..start + 22].copy_from_slice(&self.hasher.part_of(tag, value));
         self.separate();
-        self.encoded.extend_from_slice(&written[..start + 22]);
+        self.encoded().extend_from_slice(&written[..start + 22]);
     }
 
     fn separate(&mut self) {
-        if !self.encoded.is_empty() {
-            self.encoded.push(b',');
+        if !self.encoded().is_empty() {
+            self.encoded().push(b',');
         }
     }
 
     fn hash(&mut self, hash: [u8; 22]) {
         let mut written = [HASH_MARK; 23];
         written[1..].copy_from_slice(&hash);
-        self.encoded.extend_from_slice(&written);
+        self.encoded().extend_from_slice(&written);
     }
 }
 
@@ -208,7 +227,7 @@ impl fmt::Debug for KeyBuilder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyBuilder")
             .field("hasher", self.hasher)
-            .field("length", &self.encoded.len())
+            .field("length", &self.key.as_bytes().len())
             .finish_non_exhaustive()
     }
 }

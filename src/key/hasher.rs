@@ -130,8 +130,8 @@ impl KeyHasher {
 #[inline(always)]
 fn sip([k0, k1]: [u64; 2], tag: &str, value: &[u8]) -> [u8; 16] {
     let mut hasher = SipHasher13::new_with_keys(k0, k1);
-    hasher.write_u8(PART);
-    hasher.write_u64(tag.len() as u64);
+    // No tag is so long that this loses any of its length.
+    hasher.write_u64((tag.len() as u64) << 8 | u64::from(PART));
     feed(&mut hasher, tag.as_bytes());
     feed(&mut hasher, value);
     hasher.finish128().as_u128().to_le_bytes()
@@ -143,6 +143,10 @@ fn feed(hasher: &mut SipHasher13, bytes: &[u8]) {
     let (words, rest) = bytes.as_chunks();
     for word in words {
         hasher.write_u64(u64::from_le_bytes(*word));
+    }
+    let (halves, rest) = rest.as_chunks();
+    for half in halves {
+        hasher.write_u32(u32::from_le_bytes(*half));
     }
     for byte in rest {
         hasher.write_u8(*byte);

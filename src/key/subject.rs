@@ -64,6 +64,10 @@ impl Key {
         Self(encoded)
     }
 
+    pub(super) const fn encoded(&mut self) -> &mut Buffer {
+        &mut self.0
+    }
+
     /// A key of one part, whose tag separates it from keys with the same value under other tags and from keys
     /// of the built-in extractors (it is written as `key:` and `tag`).
     #[must_use]

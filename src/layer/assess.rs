@@ -9,19 +9,38 @@ use http::request::Parts;
 use smallvec::SmallVec;
 
 use super::config::Config;
-use super::waiting::Waiting;
+use super::waiting::{Awaited, Waiting};
 use crate::charge::ChargeHandle;
-use crate::deciding::Decided;
+use crate::deciding::{Decided, DecidedOne};
 use crate::decision::{Decision, Exemptions, Source};
+use crate::engine::decision_of;
 use crate::exemption::{ExemptReason, Exemption};
 use crate::handling::Handling;
 use crate::headers::Note;
-use crate::policy::{PolicyName, Take, Taken};
+use crate::key::{Key, KeyBuilder};
+use crate::policy::{Policy, PolicyName, Taken, Untaken};
 use crate::rejection::{Rejection, RejectionKind};
 use crate::settler::Age;
 use crate::store::Charge;
 
-type AllTaken<'a> = SmallVec<[Taken<'a>; 4]>;
+type AllCounted<'a> = SmallVec<[Counted<'a>; 4]>;
+
+/// What one of several policies takes of a request.
+struct Counted<'a> {
+    policy: &'a Policy,
+    taken: Taken,
+    key: Key,
+}
+
+impl Counted<'_> {
+    fn charge(&self) -> Charge<'_> {
+        self.policy.charge_taken(self.taken, &self.key)
+    }
+
+    const fn handling(&self) -> Handling<'_> {
+        self.policy.handling()
+    }
+}
 
 /// What a layer has to say to a request before its service is called.
 #[allow(
@@ -52,28 +71,64 @@ impl Config {
         let Some(policy) = self.policies.only() else {
             return self.assess_all(request, started);
         };
-        // Nearly all requests, spared what several policies need.
-        match policy.take(request, &self.hasher) {
-            Take::Count(taken) => {
-                let (charge, handling) = (taken.charge(), taken.handling());
-                self.decide(request, &[charge], &[handling], Exemptions::new(), started)
+        let mut key = KeyBuilder::new(&self.hasher);
+        match policy.take(request, &mut key) {
+            Ok(taken) => self.assess_one(request, (policy, taken, key), started),
+            Err(Untaken::Exempt(reason)) => {
+                self.exempt(request, Exemption::of(policy.name.clone(), reason), started)
             }
-            Take::Exempt(reason) => self.exempt(request, Exemption::of(policy.name.clone(), reason), started),
-            Take::Refuse(status) => {
+            Err(Untaken::Refuse(status)) => {
                 let exemption = Exemption::of(policy.name.clone(), ExemptReason::MissingKey);
                 self.refuse(request, status, vec![exemption], started)
             }
         }
     }
 
+    /// Nearly all requests, spared what several policies need.
+    #[inline]
+    fn assess_one(
+        &self,
+        request: &mut Parts,
+        (policy, taken, mut key): (&Policy, Taken, KeyBuilder<'_>),
+        started: Option<Instant>,
+    ) -> Assessment {
+        let (charge, handling) = (policy.charge_taken(taken, key.key()), policy.handling());
+        let age = self.age();
+        let mut decision = match self.engine.answer_one(&charge, &handling) {
+            Some((known, source)) if known.granted && self.is_told_no_further(started) => {
+                let note = self.headers.note_of_grant(&charge, &known);
+                if self.decision_extension {
+                    request
+                        .extensions
+                        .insert(Decision::of_known(&charge, &known, source));
+                }
+                return Assessment::Pass(Passed { note, settling: None });
+            }
+            Some((known, source)) => decision_of(&charge, &known, source),
+            None => match self.engine.ask_one(charge, handling) {
+                DecidedOne::Now(decision) => decision,
+                DecidedOne::Later(deciding) => {
+                    let asked = deciding.asked;
+                    let awaited = Awaited::One(asked, taken, key.finish());
+                    return Assessment::Wait(Waiting {
+                        awaited,
+                        age,
+                        started,
+                    });
+                }
+            },
+        };
+        self.conclude(request, &[charge], &mut decision, Exemptions::new(), age, started)
+    }
+
     #[inline(never)]
     fn assess_all(&self, request: &mut Parts, started: Option<Instant>) -> Assessment {
-        let (mut taken, mut exemptions) = (AllTaken::new(), Exemptions::new());
-        if let Err(status) = self.take(request, &mut taken, &mut exemptions) {
+        let (mut counted, mut exemptions) = (AllCounted::new(), Exemptions::new());
+        if let Err(status) = self.take(request, &mut counted, &mut exemptions) {
             return self.refuse(request, status, exemptions, started);
         }
-        let charges: SmallVec<[Charge<'_>; 4]> = taken.iter().map(Taken::charge).collect();
-        let handlings: SmallVec<[Handling<'_>; 4]> = taken.iter().map(Taken::handling).collect();
+        let charges: SmallVec<[Charge<'_>; 4]> = counted.iter().map(Counted::charge).collect();
+        let handlings: SmallVec<[Handling<'_>; 4]> = counted.iter().map(Counted::handling).collect();
         self.decide(request, &charges, &handlings, exemptions, started)
     }
 
@@ -99,7 +154,6 @@ impl Config {
         Assessment::Refuse(Rejection::missing_key(status))
     }
 
-    #[inline]
     fn decide(
         &self,
         request: &mut Parts,
@@ -108,23 +162,31 @@ impl Config {
         exemptions: Exemptions,
         started: Option<Instant>,
     ) -> Assessment {
-        let age = match self.hands_out_charges() {
-            true => self.engine.settler.resets.age(),
-            false => Age::default(),
-        };
-        let mut decided = self.engine.decide(charges, handlings);
-        match decided {
-            // Where it is: it is large, and has just been written.
-            Decided::Now(ref mut decision) => {
-                self.conclude(request, charges, decision, exemptions, age, started)
+        let age = self.age();
+        match self.engine.decide(charges, handlings) {
+            Decided::Now(mut decision) => {
+                self.conclude(request, charges, &mut decision, exemptions, age, started)
             }
             Decided::Later(deciding) => Assessment::Wait(Waiting {
-                deciding,
-                exemptions,
+                awaited: Awaited::Several(deciding, exemptions),
                 age,
                 started,
             }),
         }
+    }
+
+    #[inline]
+    fn age(&self) -> Age {
+        match self.hands_out_charges() {
+            true => self.engine.settler.resets.age(),
+            false => Age::default(),
+        }
+    }
+
+    /// Whether nobody is told of a request that passes but its handler and its client, and no more than numbers.
+    #[inline]
+    fn is_told_no_further(&self, started: Option<Instant>) -> bool {
+        started.is_none() && !self.hands_out_charges() && !self.headers.lists_policies()
     }
 
     /// What the policies take of a request, and which do not count it.
@@ -135,14 +197,19 @@ impl Config {
     fn take<'a>(
         &'a self,
         request: &Parts,
-        taken: &mut AllTaken<'a>,
+        counted: &mut AllCounted<'a>,
         exemptions: &mut Exemptions,
     ) -> Result<(), StatusCode> {
         for policy in self.policies.of(request) {
-            match policy.take(request, &self.hasher) {
-                Take::Count(each) => taken.push(each),
-                Take::Exempt(reason) => exemptions.push(Exemption::of(policy.name.clone(), reason)),
-                Take::Refuse(status) => {
+            let mut key = KeyBuilder::new(&self.hasher);
+            match policy.take(request, &mut key) {
+                Ok(taken) => counted.push(Counted {
+                    policy,
+                    taken,
+                    key: key.finish(),
+                }),
+                Err(Untaken::Exempt(reason)) => exemptions.push(Exemption::of(policy.name.clone(), reason)),
+                Err(Untaken::Refuse(status)) => {
                     exemptions.push(Exemption::of(policy.name.clone(), ExemptReason::MissingKey));
                     return Err(status);
                 }
@@ -153,15 +220,15 @@ impl Config {
 
     /// What would be decided on a request. Nothing is charged.
     pub(super) async fn peek(&self, request: &Parts) -> Result<Decision, Rejection> {
-        let (mut taken, mut exemptions) = (AllTaken::new(), Exemptions::new());
+        let (mut counted, mut exemptions) = (AllCounted::new(), Exemptions::new());
         match self.exempts(request) {
             Some(reason) => exemptions.push(Exemption::of_all(reason)),
             None => self
-                .take(request, &mut taken, &mut exemptions)
+                .take(request, &mut counted, &mut exemptions)
                 .map_err(Rejection::missing_key)?,
         }
-        let charges: SmallVec<[Charge<'_>; 4]> = taken.iter().map(Taken::charge).collect();
-        let handlings: SmallVec<[Handling<'_>; 4]> = taken.iter().map(Taken::handling).collect();
+        let charges: SmallVec<[Charge<'_>; 4]> = counted.iter().map(Counted::charge).collect();
+        let handlings: SmallVec<[Handling<'_>; 4]> = counted.iter().map(Counted::handling).collect();
         let mut decision = match self.engine.peek(&charges, &handlings) {
             Decided::Now(decision) => decision,
             Decided::Later(deciding) => deciding.await,

@@ -25,7 +25,7 @@ pub(crate) use self::set::{PolicySet, check_names};
 use crate::exemption::ExemptReason;
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
-use crate::key::{Key, KeyBuilder, KeyExtractor, KeyHasher, KeyRef};
+use crate::key::{Key, KeyBuilder, KeyExtractor, KeyHasher, KeyRef, Missing};
 use crate::lease::{Lease, LeaseRefusal};
 use crate::penalty::Penalty;
 use crate::predicate::Predicate;
@@ -73,22 +73,16 @@ pub struct Policy {
 /// What a request really costs, as its response tells.
 pub(crate) type RealCost = Arc<dyn Fn(&response::Parts) -> Option<u64> + Send + Sync>;
 
-/// What a policy takes of one request.
-pub(crate) struct Taken<'a> {
-    policy: &'a Policy,
-    key: Key,
+/// What a policy takes of one request, whose key is beside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
     quota: Quota,
     cost: u64,
     mode: Mode,
 }
 
-/// What a policy does about one request.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "nearly all are the large one, and none is kept"
-)]
-pub(crate) enum Take<'a> {
-    Count(Taken<'a>),
+/// Why a policy takes nothing of a request.
+pub(crate) enum Untaken {
     Exempt(ExemptReason),
     /// It has no key, and is refused with this status.
     Refuse(StatusCode),
@@ -295,46 +289,63 @@ impl Policy {
         self.real_cost.is_some()
     }
 
-    /// What the policy takes of a request.
+    /// What the policy takes of a request, whose key is written into an empty builder: where it is made it can stay.
+    ///
+    /// # Errors
+    ///
+    /// Why it takes nothing.
     #[inline]
-    pub(crate) fn take(&self, request: &Parts, hasher: &KeyHasher) -> Take<'_> {
+    pub(crate) fn take(&self, request: &Parts, key: &mut KeyBuilder<'_>) -> Result<Taken, Untaken> {
         let Some(mode) = self.live.mode(self.mode).for_store() else {
-            return Take::Exempt(ExemptReason::Off);
+            return Err(Untaken::Exempt(ExemptReason::Off));
         };
         if self.skip.iter().any(|skip| skip.holds(request)) {
-            return Take::Exempt(ExemptReason::Skipped);
+            return Err(Untaken::Exempt(ExemptReason::Skipped));
         }
         let quota = self.live.quota(request);
         if quota.is_unlimited() && self.penalty.is_none() {
-            return Take::Exempt(ExemptReason::Unlimited);
+            return Err(Untaken::Exempt(ExemptReason::Unlimited));
         }
-        let key = match self.key_of(request, hasher) {
-            Ok(key) => key,
-            Err(missing) => {
-                self.warning.warn(&self.name, &missing, self.missing);
-                match self.missing {
-                    MissingKey::Shared => KeyBuilder::new(hasher).finish(),
-                    MissingKey::Reject(status) if mode == Mode::Enforce => {
-                        tracing::debug!(policy = %self.name, %status, hint = missing.hint(), "refused: no key");
-                        return Take::Refuse(status);
-                    }
-                    // A policy that is only tried refuses nobody.
-                    MissingKey::Skip | MissingKey::Reject(_) => {
-                        return Take::Exempt(ExemptReason::MissingKey);
-                    }
-                }
-            }
-        };
-        if !self.allowed.is_empty() && self.allowed.contains(&key) {
-            return Take::Exempt(ExemptReason::AllowedKey);
+        let nothing = key.mark();
+        if let Err(missing) = self.key.extract(request, key) {
+            key.rollback(nothing);
+            self.miss_key(&missing, mode)?;
         }
-        Take::Count(Taken {
-            policy: self,
-            key,
+        if !self.allowed.is_empty() && self.allowed.contains(key.key()) {
+            return Err(Untaken::Exempt(ExemptReason::AllowedKey));
+        }
+        Ok(Taken {
             quota,
             cost: self.cost.of(request),
             mode,
         })
+    }
+
+    /// What happens to a request without a key.
+    ///
+    /// # Errors
+    ///
+    /// If it does not share the counter of all that have none.
+    #[cold]
+    fn miss_key(&self, missing: &Missing, mode: Mode) -> Result<(), Untaken> {
+        self.warning.warn(&self.name, missing, self.missing);
+        match self.missing {
+            MissingKey::Shared => Ok(()),
+            MissingKey::Reject(status) if mode == Mode::Enforce => {
+                tracing::debug!(policy = %self.name, %status, hint = missing.hint(), "refused: no key");
+                Err(Untaken::Refuse(status))
+            }
+            // A policy that is only tried refuses nobody.
+            MissingKey::Skip | MissingKey::Reject(_) => Err(Untaken::Exempt(ExemptReason::MissingKey)),
+        }
+    }
+
+    /// What is charged to the key of a request that the policy has taken.
+    #[inline]
+    pub(crate) fn charge_taken<'a>(&'a self, taken: Taken, key: &'a Key) -> Charge<'a> {
+        self.counter_by(taken.quota, key)
+            .cost(taken.cost)
+            .mode(taken.mode)
     }
 
     /// The key that the policy counts a request by.
@@ -342,8 +353,7 @@ impl Policy {
     /// # Errors
     ///
     /// Why it has none.
-    #[inline]
-    pub(crate) fn key_of(&self, request: &Parts, hasher: &KeyHasher) -> Result<Key, crate::key::Missing> {
+    pub(crate) fn key_of(&self, request: &Parts, hasher: &KeyHasher) -> Result<Key, Missing> {
         let mut key = KeyBuilder::new(hasher);
         self.key.extract(request, &mut key)?;
         Ok(key.finish())
@@ -406,22 +416,6 @@ impl Policy {
                 ..self.clone()
             },
         }
-    }
-}
-
-impl Taken<'_> {
-    #[inline]
-    pub(crate) fn charge(&self) -> Charge<'_> {
-        Charge {
-            penalty: self.policy.penalty.as_ref(),
-            ..Charge::new(&self.key, &self.policy.name, self.quota)
-                .cost(self.cost)
-                .mode(self.mode)
-        }
-    }
-
-    pub(crate) const fn handling(&self) -> Handling<'_> {
-        self.policy.handling()
     }
 }
 

@@ -143,6 +143,7 @@ pub(super) const NO_PEER: Missing = Missing::new(
      feature `axum` reads axum's `ConnectInfo`)",
 );
 
+#[inline]
 pub(super) fn peer_ip(extensions: &Extensions) -> Option<IpAddr> {
     let address = match extensions.get::<PeerAddr>() {
         Some(PeerAddr(address)) => *address,
