@@ -82,29 +82,30 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (mut parts, body) = request.into_parts();
+        // In one piece: parts are large, and would be moved once more.
+        let mut request = request.into_parts();
         let assessment = if self.config.looks_up() {
-            match self.config.assess_before_lookups(&mut parts) {
+            match self.config.assess_before_lookups(&mut request.0) {
                 Some(exempt) => exempt,
                 None => {
                     let step = Step::LookingUp(self.config.look_up());
-                    return self.wait(step, (parts, body));
+                    return self.wait(step, request);
                 }
             }
         } else {
-            self.config.assess(&mut parts)
+            self.config.assess(&mut request.0)
         };
         let rejection = match assessment {
             Assessment::Pass(passed) => {
-                let inner = self.inner.call(Request::from_parts(parts, body));
+                let inner = self.inner.call(Request::from_parts(request.0, request.1));
                 return ResponseFuture::calling(inner, passed);
             }
-            Assessment::Wait(waiting) => return self.wait(Step::Deciding(waiting), (parts, body)),
+            Assessment::Wait(waiting) => return self.wait(Step::Deciding(waiting), request),
             Assessment::Refuse(rejection) => rejection,
         };
         // Dropping the ready service returns what it had reserved, a permit for example.
         drop(self.take_ready());
-        ResponseFuture::refused(refuse(&*self.rejection, rejection, &parts, &self.config))
+        ResponseFuture::refused(refuse(&*self.rejection, rejection, &request.0, &self.config))
     }
 }
 

@@ -79,6 +79,7 @@ impl<'a> KeyBuilder<'a> {
 
     /// Remembers the parts so far.
     #[must_use]
+    #[inline]
     pub fn mark(&self) -> Mark {
         Mark(self.key.as_bytes().len())
     }
@@ -202,12 +203,15 @@ impl<'a> KeyBuilder<'a> {
     pub(super) fn hashed_safe<const LENGTH: usize>(&mut self, tag: &'static str, value: &[u8; LENGTH]) {
         debug_assert!(is_safe(tag.as_bytes()), "a tag of our own");
         let mut written = [HASH_MARK; 40];
-        let start = tag.len() + 2;
-        written[..start - 2].copy_from_slice(tag.as_bytes());
-        written[start - 2] = b'=';
-        written[start..start + 22].copy_from_slice(&self.hasher.part_of(tag, value));
+        let (start, end) = (tag.len() + 2, tag.len() + 24);
+        written[..tag.len()].copy_from_slice(tag.as_bytes());
+        written[tag.len()] = b'=';
+        let place = written[start..]
+            .first_chunk_mut()
+            .expect("a tag of our own is short");
+        self.hasher.write_part(tag, value, place);
         self.separate();
-        self.encoded().extend_from_slice(&written[..start + 22]);
+        self.encoded().extend_from_slice(&written[..end]);
     }
 
     fn separate(&mut self) {

@@ -79,17 +79,24 @@ impl fmt::Write for Escape<'_> {
     }
 }
 
-/// 128 bits in the URL-safe alphabet of RFC 4648 section 5, without padding. Every hashed key pays for this: by words it takes
-/// a fraction of what an encoder for any length does, and bytes that are written one by one would have to be waited for.
-#[inline]
+/// 128 bits in the URL-safe alphabet of RFC 4648 section 5, without padding.
 pub(super) fn base64url(bits: [u8; 16]) -> [u8; 22] {
-    let bits = u128::from_be_bytes(bits);
     let mut written = [0; 22];
-    written[..8].copy_from_slice(&eight_digits((bits >> 80) as u64));
-    written[8..16].copy_from_slice(&eight_digits((bits >> 32) as u64));
-    // The last digit has two bits, and zeros behind them.
-    written[16..].copy_from_slice(&eight_digits((bits as u64) << 16)[..6]);
+    written.copy_from_slice(&base64url_words(bits).as_flattened()[..22]);
     written
+}
+
+/// The same by words, of which the last has two bytes too many. Every hashed key pays for this: an encoder for any length takes
+/// several times as long, and what is written byte by byte has to be waited for by who reads it otherwise.
+#[inline]
+pub(super) const fn base64url_words(bits: [u8; 16]) -> [[u8; 8]; 3] {
+    let bits = u128::from_be_bytes(bits);
+    [
+        eight_digits((bits >> 80) as u64),
+        eight_digits((bits >> 32) as u64),
+        // The last digit has two bits, and zeros behind them.
+        eight_digits((bits as u64) << 16),
+    ]
 }
 
 /// The digits of the lower 48 bits.

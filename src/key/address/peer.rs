@@ -122,6 +122,7 @@ impl KeyExtractor for PeerIp {
 }
 
 impl KeyExtractor for PeerNetwork {
+    #[inline]
     fn extract(&self, parts: &Parts, key: &mut KeyBuilder<'_>) -> Result<(), Missing> {
         self.0.write(peer_ip(&parts.extensions).ok_or(NO_PEER)?, key);
         Ok(())
