@@ -1,7 +1,8 @@
-//! What a request to a known key allocates in process: nothing but its headers and the extension.
+//! What a request to a known key allocates: in process, nothing but its headers and the extension; before a store that has to be
+//! waited for, what it waits in.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::future::{Ready, poll_fn, ready};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -10,7 +11,8 @@ use std::time::Duration;
 use allocation_counter::measure;
 use http::{Request, Response};
 use tollgate::key::{self, KeyExtractor, PeerAddr};
-use tollgate::{Headers, MemoryStore, Quota, RateLimitLayer};
+use tollgate::store::{Ask, Outcome, Stamp, StoreFuture};
+use tollgate::{Headers, MemoryStore, Quota, RateLimitLayer, Store};
 use tower::{Layer, Service};
 
 #[derive(Clone)]
@@ -75,6 +77,70 @@ fn refused(layer: &RateLimitLayer) -> u64 {
     refuse(request());
     let request = request();
     measure(|| refuse(request)).count_total
+}
+
+/// A store whose answers are there when they are asked for the second time.
+#[derive(Clone)]
+struct Remote(MemoryStore);
+
+impl Store for Remote {
+    fn acquire(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        let answer = self.0.acquire(ask);
+        let mut is_asked = false;
+        StoreFuture::waiting(async move {
+            poll_fn(|_| match std::mem::replace(&mut is_asked, true) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            })
+            .await;
+            answer.await
+        })
+    }
+
+    fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {
+        self.0.give_back(ask, times, stamp)
+    }
+
+    fn charge(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        self.0.charge(ask)
+    }
+
+    fn peek(&self, ask: &Ask<'_>) -> StoreFuture<Outcome> {
+        self.0.peek(ask)
+    }
+
+    fn reset(&self, ask: &Ask<'_>) -> StoreFuture<()> {
+        self.0.reset(ask)
+    }
+
+    fn block(&self, ask: &Ask<'_>, time: Duration) -> StoreFuture<()> {
+        self.0.block(ask, time)
+    }
+
+    fn keeps_deadlines(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_request_that_waits_allocates_what_it_waits_in() {
+    let quota = Quota::new(100, Duration::from_secs(900));
+    let layer = RateLimitLayer::new(Remote(MemoryStore::new()), quota, key::PeerIp)
+        .headers(Headers::none())
+        .decision_extension(false);
+    let mut service = layer.layer(Inner);
+    let mut send = |request| {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut response = pin!(service.call(request));
+        assert!(response.as_mut().poll(&mut cx).is_pending());
+        assert!(response.as_mut().poll(&mut cx).is_ready());
+    };
+    for _ in 0..9 {
+        send(request());
+    }
+    let request = request();
+    // The store's own future, and the request with its service.
+    assert_eq!(measure(|| send(request)).count_total, 2);
 }
 
 fn layer(key: impl KeyExtractor) -> RateLimitLayer {
