@@ -317,7 +317,7 @@ impl<R> RateLimitLayer<R> {
         self.set(|config| config.decision_extension = insert)
     }
 
-    /// Whether handlers find a [`ChargeHandle`] in the request's extensions, to settle what a request really cost. `false` if
+    /// Whether handlers find a [`ChargeHandle`](crate::ChargeHandle) in the request's extensions, to settle what a request really cost. `false` if
     /// not set: it costs an allocation.
     pub fn charge_extension(self, insert: bool) -> Self {
         self.set(|config| config.charge_extension = insert)
