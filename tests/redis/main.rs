@@ -1,5 +1,6 @@
 //! The Redis store, on servers that the tests start, and behind networks that fail.
 
+mod allocations;
 mod batches;
 mod callers;
 mod cases;

@@ -416,6 +416,31 @@ async fn c8_who_is_never_polled_gives_back_when_dropped() {
     assert_eq!(e.await.expect("an answer").granted, 1);
 }
 
+/// The server grants it all the same, and nobody else wants it.
+#[tokio::test(start_paused = true)]
+async fn c8_what_was_for_who_goes_while_the_call_is_under_way_is_given_back() {
+    let connection = scripted(|sent| match sent.index {
+        0 | 1 => granted(ms(10)),
+        2 => replies(&[3]).after(ms(10)),
+        _ => replies(&[0]),
+    });
+    let store = RedisStore::new(connection.clone());
+    let (mut a, mut b) = (ask(&store, "a", LONG), ask(&store, "b", LONG));
+    assert!(once(&mut a).is_none() && once(&mut b).is_none());
+    let [c, d, e] = ["c"; 3].map(|key| ask(&store, key, LONG));
+    let _ = tokio::join!(a, b);
+    sleep(ms(1)).await;
+    assert_eq!((store.stats().calls, store.stats().in_flight), (3, 1));
+    drop(d);
+    let (c, e) = tokio::join!(c, e);
+    // Who comes after has what was for who has gone.
+    let remaining = [c, e].map(|answer| answer.expect("an answer").states[0].remaining);
+    assert_eq!(remaining, [99, 98]);
+    sleep(ms(1)).await;
+    assert_eq!(store.stats().late_grants, 1, "{:?}", connection.sent());
+    assert_eq!(store.stats().settle_calls, 1);
+}
+
 /// Callers of several runtimes that go, time out and stay; what is used in the end is what they kept.
 #[test]
 fn c6_nothing_is_lost_or_charged_twice_whatever_callers_do() {
@@ -519,4 +544,68 @@ fn c6_nothing_is_lost_or_charged_twice_whatever_callers_do() {
         }
     });
     drop(server);
+}
+
+/// Each is a call's worth of units, and two of them are more.
+#[tokio::test(start_paused = true)]
+async fn c11_equal_asks_share_a_call_as_long_as_it_may_write_them_all() {
+    for (want, calls) in [(500, 2), (501, 3)] {
+        let connection = scripted(move |sent| match sent.index {
+            0 => granted(ms(10)),
+            _ if want == 500 => replies(&[1_000]),
+            _ => replies(&[501]),
+        });
+        let store = RedisStore::builder().max_in_flight(1).build(connection);
+        let (key, policy) = (Key::from("k"), PolicyName::new("test").expect("a name"));
+        let charges = [Charge::new(&key, &policy, Quota::new(4_000, YEAR))];
+        let many = || store.acquire(&Ask::new(&charges).want(want).deadline(LONG));
+        let mut first = ask(&store, "x", LONG);
+        assert!(once(&mut first).is_none());
+        let (_, one, other) = tokio::join!(first, many(), many());
+        assert_eq!(one.expect("an answer").granted, want);
+        assert_eq!(other.expect("an answer").granted, want);
+        assert_eq!(store.stats().calls, calls, "{want}");
+    }
+}
+
+/// Nobody polls the first call, which has lost its place meanwhile, and nobody else comes.
+#[tokio::test(start_paused = true)]
+async fn c9_who_gives_up_sends_what_waits_behind_a_call_that_nobody_polls() {
+    let connection = scripted(|sent| match sent.index {
+        0 => Reply::never(),
+        _ => granted(ms(5)),
+    });
+    let store = RedisStore::builder().max_in_flight(1).build(connection);
+    let mut first = ask(&store, "a", LONG);
+    assert!(once(&mut first).is_none());
+    let start = Instant::now();
+    let (short, long) = tokio::join!(acquire(&store, "b", ms(300)), acquire(&store, "c", LONG));
+    assert!(short.is_err());
+    assert_eq!(long, Ok(1));
+    assert!(start.elapsed() < ms(350), "{:?}", start.elapsed());
+    drop(first);
+}
+
+/// Who relies on a runtime for its deadline is woken when that ends, so that it can see to it itself.
+#[test]
+fn c7_who_waits_is_woken_when_the_runtime_that_keeps_its_deadline_ends() {
+    let ending = threads(1);
+    let store = ending.block_on(async { RedisStore::new(scripted(|_| Reply::never())) });
+    let count = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&count));
+    let asks = ["a", "b", "c"].map(|key| ending.block_on(async { ask(&store, key, LONG) }));
+    let [mut first, mut second, mut waits] = asks;
+    ending.block_on(async {
+        assert!(once(&mut first).is_none() && once(&mut second).is_none());
+    });
+    // Of no runtime, and so without a timer.
+    assert!(
+        Pin::new(&mut waits)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    assert_eq!(count.0.load(Ordering::SeqCst), 0);
+    drop(ending);
+    assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    drop((first, second, waits));
 }

@@ -100,3 +100,36 @@ pub(super) const fn layout_of(terms: &Terms) -> (u64, u64) {
         Layout::Bucket => (5, 0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::ask::Heeds;
+    use crate::store::{Ask, Charge};
+    use crate::{Key, PolicyName, Quota};
+
+    /// An ask of a group would be charged after its own deadline, if it had the one of another.
+    #[test]
+    fn c8_a_group_has_the_earliest_deadline_of_its_asks() {
+        let (key, policy) = (Key::from("a"), PolicyName::new("p").expect("a name"));
+        let charges = [Charge::new(&key, &policy, Quota::per_minute(100))];
+        let order = Order::new("t", &Ask::new(&charges), Heeds::None);
+        let now = Instant::now();
+        let deadlines = [7, 3, 5].map(|millis| now + Duration::from_millis(millis));
+        let mut plain = Plain::default();
+        for (index, deadline) in deadlines.into_iter().enumerate() {
+            let (order, want) = (order.clone(), 1);
+            let ask = Wanted {
+                order,
+                want,
+                deadline,
+            };
+            let charge = charge_of(&ask.order).expect("it is plain");
+            plain.push(&ask, charge, index as u16);
+        }
+        let groups: Vec<Instant> = plain.groups.iter().map(|group| group.deadline).collect();
+        assert_eq!(groups, [deadlines[1]]);
+    }
+}

@@ -219,3 +219,33 @@ fn are_alike(one: &Order, other: &Order) -> bool {
     };
     one.hold == other.hold && of(one) == of(other)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::ask::Heeds;
+    use crate::store::{Ask, Charge};
+    use crate::{Key, PolicyName, Quota};
+
+    #[test]
+    fn c8_a_shape_has_the_earliest_deadline_of_its_asks() {
+        let (key, policy) = (Key::from("a"), PolicyName::new("p").expect("a name"));
+        let charges = [Charge::new(&key, &policy, Quota::per_minute(100).slots(8))];
+        let order = Order::new("t", &Ask::new(&charges), Heeds::None);
+        let now = Instant::now();
+        let deadlines = [7, 3, 5].map(|millis| now + Duration::from_millis(millis));
+        let asks = deadlines.map(|deadline| Wanted {
+            order: order.clone(),
+            want: 1,
+            deadline,
+        });
+        let mut several = Several::default();
+        for (index, ask) in asks.iter().enumerate() {
+            assert!(several.push(ask, index as u16));
+        }
+        let shapes: Vec<Instant> = several.shapes.iter().map(|shape| shape.deadline).collect();
+        assert_eq!(shapes, [deadlines[1]]);
+    }
+}

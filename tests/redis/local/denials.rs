@@ -21,13 +21,13 @@ async fn scripts(server: &Server) -> u64 {
     ["eval", "evalsha"].into_iter().filter_map(calls).sum()
 }
 
-/// Takes all, and is denied once by the server.
 /// A store that forgets no denial in time.
 async fn remembering(server: &Server) -> RedisStore {
     let builder = RedisStore::builder().deny_cache_age(YEAR);
     builder.connect(&server.url()).await.expect("a fit server")
 }
 
+/// Takes all, and is denied once by the server.
 async fn exhaust(limiter: &Limiter, key: &str) {
     while limiter.check(key).await.is_allowed() {}
 }

@@ -3,6 +3,7 @@
 mod costs;
 mod denials;
 mod fleet;
+mod learning;
 
 use tollgate::RedisStore;
 
