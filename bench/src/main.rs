@@ -15,11 +15,13 @@ use std::process::ExitCode;
 
 const USAGE: &str =
     "usage: tollgate-bench micro|redis|local [--json FILE] [--rounds N] [--server PATH] [--part NAME]
-  micro   what a check and the layer cost in process, against governor and tower_governor
+  micro   what a check and the layer cost in process, against governor and tower_governor; with SKIP set in the
+          environment, whatever it is, only what one thread takes: no instruction counts, no two threads and no flood
   redis   what a decision through Redis costs, against a textbook's script and a bare INCR;
           starts the redis-server of PATH, or the one it finds; --part cold, hot or lone measures that alone
   local   what a decision costs that needs no round trip, against governor and a bare INCR; the same server;
-          --part denied, leased, zipf or cold measures that alone";
+          --part denied, leased, zipf or cold measures that alone
+Each figure is of 11 rounds, or as many as --rounds says: 9 or more.";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);

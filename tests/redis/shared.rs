@@ -593,8 +593,7 @@ fn c7_who_waits_is_woken_when_the_runtime_that_keeps_its_deadline_ends() {
     let store = ending.block_on(async { RedisStore::new(scripted(|_| Reply::never())) });
     let count = Arc::new(Count(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&count));
-    let asks = ["a", "b", "c"].map(|key| ending.block_on(async { ask(&store, key, LONG) }));
-    let [mut first, mut second, mut waits] = asks;
+    let [mut first, mut second, mut waits] = ["a", "b", "c"].map(|key| ask(&store, key, LONG));
     ending.block_on(async {
         assert!(once(&mut first).is_none() && once(&mut second).is_none());
     });
