@@ -11,8 +11,8 @@ use tollgate::{Decision, FailurePolicy, Limiter, Quota, RedisStore, Source};
 use crate::proxy::{Mode, Proxy};
 use crate::server::{Server, Version};
 use crate::support::{
-    DEADLINE, LATE, RECOVERY, YEAR, admitted, admitted_by_store, assert_every_key_expires, check_all,
-    connect, until, used,
+    DEADLINE, LATE, NO_BOUND, NO_MEMORY, RECOVERY, YEAR, admitted, admitted_by_store,
+    assert_every_key_expires, check_all, connect, until, used,
 };
 
 const POLICIES: [FailurePolicy; 3] = [
@@ -124,15 +124,8 @@ struct Fault {
 static FAULTS: [Fault; 6] = [
     Fault {
         name: "out of memory",
-        break_it: &[&[
-            "CONFIG",
-            "SET",
-            "maxmemory-policy",
-            "noeviction",
-            "maxmemory",
-            "1",
-        ]],
-        mend_it: &[&["CONFIG", "SET", "maxmemory", "0"]],
+        break_it: &[&NO_MEMORY],
+        mend_it: &[&NO_BOUND],
         ends_connections: false,
     },
     Fault {

@@ -13,6 +13,7 @@ mod faults;
 mod harness;
 mod keys;
 mod late;
+mod leaving;
 mod local;
 mod logs;
 mod lost;

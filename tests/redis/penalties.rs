@@ -8,7 +8,9 @@ use tollgate::store::{Ask, Charge, Mode, Outcome, Retry};
 use tollgate::{Key, Penalty, PolicyName, Quota, RedisStore, Store};
 
 use crate::server::{Server, Version};
-use crate::support::{LONG, RECOVERY, YEAR, assert_every_key_expires, connect, keys, time, until};
+use crate::support::{
+    LONG, NO_BOUND, NO_MEMORY, RECOVERY, YEAR, assert_every_key_expires, changes, connect, keys, time, until,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -79,11 +81,6 @@ async fn expiry(server: &Server) -> u64 {
         .await
         .expect("a reply");
     u64::try_from(expires).expect("a TTL") * 1_000
-}
-
-async fn changes(server: &Server) -> u64 {
-    let changes = server.info("rdb_changes_since_last_save").await;
-    changes.expect("every server counts them")
 }
 
 #[tokio::test]
@@ -267,20 +264,12 @@ async fn c9_denials_stay_denials_where_no_penalty_can_be_written() {
     let server = Server::start(Version::V7).await;
     let store = connect(&server.url()).await;
     let offender = Offender::new(&store, Penalty::after(2, HOUR));
-    let full = [
-        "CONFIG",
-        "SET",
-        "maxmemory-policy",
-        "noeviction",
-        "maxmemory",
-        "1",
-    ];
-    let _: () = server.cli(&full).await;
+    let _: () = server.cli(&NO_MEMORY).await;
     assert_eq!(offender.denials(3).await, [false, false, false]);
     let charges = [offender.charge()];
     let blocked = store.block(&Ask::new(&charges).deadline(LONG), HOUR).await;
     assert!(blocked.is_err(), "who blocks by hand is told that it is not done");
-    let _: () = server.cli(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    let _: () = server.cli(&NO_BOUND).await;
     assert_eq!(offender.denials(2).await, [false, true]);
 }
 

@@ -23,6 +23,19 @@ pub(crate) const YEAR: Duration = Duration::from_secs(366 * 86_400);
 /// How long normal service may take to return after a fault has ended.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(5);
 
+/// What makes a server refuse writes.
+pub(crate) const NO_MEMORY: [&str; 6] = [
+    "CONFIG",
+    "SET",
+    "maxmemory-policy",
+    "noeviction",
+    "maxmemory",
+    "1",
+];
+
+/// What ends that.
+pub(crate) const NO_BOUND: [&str; 4] = ["CONFIG", "SET", "maxmemory", "0"];
+
 /// Polls until it is so.
 pub(crate) async fn until(what: &str, within: Duration, mut holds: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
@@ -122,4 +135,10 @@ pub(crate) async fn assert_every_key_expires(server: &Server) {
     let immortal: Option<Vec<u8>> = server.cli(&["EVAL", script, "0"]).await;
     let immortal = immortal.map(|key| String::from_utf8_lossy(&key).into_owned());
     assert_eq!(immortal, None, "a key without TTL");
+}
+
+/// How often anything was written. Only differences count.
+pub(crate) async fn changes(server: &Server) -> u64 {
+    let changes = server.info("rdb_changes_since_last_save").await;
+    changes.expect("every server counts them")
 }

@@ -7,7 +7,10 @@ use tollgate::store::{Ask, Charge, Stamp};
 use tollgate::{Algorithm, FailurePolicy, Key, Limiter, PolicyName, Quota, Rate, RedisStore, Source, Store};
 
 use crate::server::{Server, Version};
-use crate::support::{LONG, YEAR, admitted, by_every_algorithm, check_all, connect, keys, strict, used_by};
+use crate::support::{
+    LONG, NO_BOUND, NO_MEMORY, YEAR, admitted, by_every_algorithm, changes, check_all, connect, keys, strict,
+    used_by,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -43,16 +46,7 @@ async fn c9_denials_stay_the_stores_where_nothing_may_be_written() {
             assert_eq!(admitted(&check_all(limiter, &key, 10).await), 10);
         }
         set_clock(&server, start + later).await;
-        let _: () = server
-            .cli(&[
-                "CONFIG",
-                "SET",
-                "maxmemory-policy",
-                "noeviction",
-                "maxmemory",
-                "1",
-            ])
-            .await;
+        let _: () = server.cli(&NO_MEMORY).await;
         for (index, limiter) in limiters.iter().enumerate() {
             // All but the sliding counter are empty by then, or nearly.
             if later > 0 && index != 2 {
@@ -64,13 +58,8 @@ async fn c9_denials_stay_the_stores_where_nothing_may_be_written() {
                 assert!(decision.is_denied(), "{decision:?}");
             }
         }
-        let _: () = server.cli(&["CONFIG", "SET", "maxmemory", "0"]).await;
+        let _: () = server.cli(&NO_BOUND).await;
     }
-}
-
-async fn changes(server: &Server) -> u64 {
-    let changes = server.info("rdb_changes_since_last_save").await;
-    changes.expect("every server counts them")
 }
 
 #[tokio::test]

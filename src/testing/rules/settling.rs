@@ -4,7 +4,7 @@ use super::super::case::Case;
 use super::super::counter::Counter;
 use super::super::{Harness, TENTHS};
 use crate::quota::Quota;
-use crate::store::{Ask, Correction, Stamp};
+use crate::store::{Ask, Charge, Correction, Stamp};
 
 pub(super) async fn corrections_made_together_do_what_each_does_alone<H: Harness>(case: &Case<'_, H>) {
     let rule = "corrections made together do what each does alone";
@@ -50,15 +50,7 @@ pub(super) async fn corrections_made_together_do_what_each_does_alone<H: Harness
         (elsewhere.cost(1), 8),
         (never_asked.cost(1), 10),
     ] {
-        let remaining = case.remaining(rule, charge).await;
-        case.check(
-            rule,
-            remaining.abs_diff(left) <= case.refilled(),
-            format_args!(
-                "{left} of {:?}, {} should be left, not {remaining}",
-                charge.key, charge.policy
-            ),
-        );
+        is_left(case, rule, charge, left).await;
     }
     case.settle(rule, &[]).await;
 }
@@ -80,14 +72,18 @@ pub(super) async fn each_charge_can_be_given_back_by_its_own_stamp<H: Harness>(c
         (other.cost(1), 7),
         (elsewhere.cost(1), 9),
     ] {
-        let remaining = case.remaining(rule, charge).await;
-        case.check(
-            rule,
-            remaining.abs_diff(left) <= case.refilled(),
-            format_args!(
-                "{left} of {:?}, {} should be left, not {remaining}",
-                charge.key, charge.policy
-            ),
-        );
+        is_left(case, rule, charge, left).await;
     }
+}
+
+async fn is_left<H: Harness>(case: &Case<'_, H>, rule: &str, charge: Charge<'_>, left: u64) {
+    let remaining = case.remaining(rule, charge).await;
+    case.check(
+        rule,
+        remaining.abs_diff(left) <= case.refilled(),
+        format_args!(
+            "{left} of {:?}, {} should be left, not {remaining}",
+            charge.key, charge.policy
+        ),
+    );
 }
