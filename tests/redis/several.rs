@@ -236,3 +236,35 @@ async fn c1_plain_asks_of_one_quota_in_a_batch_take_each_their_own() {
     }
     assert_eq!(store.stats().calls, 4);
 }
+
+/// What an ask was granted stays charged where a later one of the same call shares a counter with garbage.
+#[tokio::test]
+async fn c1_what_was_granted_before_a_counter_was_left_over_is_written() {
+    let server = Server::start(Version::V7).await;
+    let builder = RedisStore::builder().max_in_flight(1);
+    let store = builder.connect(&server.url()).await.expect("it can serve");
+    let [log, slots] = [Quota::new(100, YEAR), Quota::new(100, YEAR).slots(64)];
+    for (kind, quota) in [("log", log), ("slots", slots)] {
+        let _: Value = server.cli(&["FLUSHALL"]).await;
+        let policy = name(kind);
+        let [ahead, shared, own, garbage] = ["ahead", "shared", "own", "garbage"].map(Key::from);
+        let one = |key| (key, &policy, quota, 1);
+        assert_eq!(ask(&store, &[one(&garbage)]).await, 1);
+        for key in keys(&server).await {
+            let key = String::from_utf8(key).expect("it is text");
+            let _: Value = server.cli(&["SET", &key, "garbage"]).await;
+        }
+        let (only, before, after) = (
+            [one(&ahead)],
+            [one(&shared), one(&own)],
+            [one(&shared), one(&garbage)],
+        );
+        // The first is under way alone; the others wait and travel together.
+        let calls = store.stats().calls;
+        let granted = tokio::join!(ask(&store, &only), ask(&store, &before), ask(&store, &after));
+        assert_eq!((granted, store.stats().calls), ((1, 1, 1), calls + 2), "{kind}");
+        let charges = [Charge::new(&shared, &policy, quota)];
+        let peeked = store.peek(&Ask::new(&charges).deadline(LONG)).await;
+        assert_eq!(peeked.expect("it answers").states[0].remaining, 98, "{kind}");
+    }
+}
