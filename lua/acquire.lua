@@ -46,8 +46,15 @@ while at <= #plain do
     -- How long a log is at most that takes in all that is wanted, and has room for one more grant.
     local most = want > 0 and (limit - wanted - cost) * bytes or 0
     local all
+    -- Several in one go, as each call of a command costs more than what it reads. One of the wrong type reads as none.
+    local found = asks > 1 and redis.call('MGET', spread(KEYS, k + 1, k + asks))
     for each = k + 1, k + asks do
-      local text = redis.pcall('GET', KEYS[each])
+      local text
+      if found then
+        text = found[each - k]
+      else
+        text = redis.pcall('GET', KEYS[each])
+      end
       local size, is_ordinary = 0, false
       -- @include log_ordinary.lua
       if is_ordinary and size <= most then

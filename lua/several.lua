@@ -8,14 +8,21 @@ local SLOT = 14
 -- More units than fit anywhere.
 local FULL = 2 ^ 53
 
+local kinds, counters = string.byte(several), 0
+for kind = 1, kinds do
+  counters = counters + unpack('>H', several, 11 * kind - 9)
+end
+
 -- Of each counter, by its place among these: what was found, or false; what stays in front of what is charged, if not all
 -- does; units by now and when it was found. One that asks are left over for is full. Tables that are made as large
 -- as they become need not grow, which would take longer than what they are for.
-local text_of, live_of, found_of
-if #KEYS > 3 then
-  text_of, live_of, found_of = { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }, { spread(KEYS, k + 1) }
+-- One of the wrong type reads as none.
+local text_of = redis.call('MGET', spread(KEYS, k + 1, k + counters))
+local live_of, found_of
+if counters > 3 then
+  live_of, found_of = { spread(KEYS, k + 1, k + counters) }, { spread(KEYS, k + 1, k + counters) }
 else
-  text_of, live_of, found_of = { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }
+  live_of, found_of = { 0, 0, 0 }, { 0, 0, 0 }
 end
 local kept_of = { nil, nil, nil }
 -- Of slots: units in front of those that count.
@@ -54,7 +61,7 @@ local function kept_from(text, first, count, last)
   return 'S' .. string.sub(text, first * 4 < count and 2 or 2 + (first - 1) * SLOT, last)
 end
 
-local kinds, at_byte, i = string.byte(several), 2, 0
+local at_byte, i = 2, 0
 for kind = 1, kinds do
   local keys, slots, window
   keys, slots, window, at_byte = unpack('>HHI7', several, at_byte)
@@ -64,7 +71,7 @@ for kind = 1, kinds do
     of_kinds[kind * 4 - 3], of_kinds[kind * 4 - 2], of_kinds[kind * 4 - 1] = keys, ends, one
     for _ = 1, keys do
       i = i + 1
-      local text = redis.pcall('GET', KEYS[before_all + i])
+      local text = text_of[i]
       local size, is_ordinary, live = 0, false, FULL
       -- @include log_ordinary.lua
       if is_ordinary then
@@ -91,7 +98,7 @@ for kind = 1, kinds do
     of_kinds[kind * 4] = width
     for _ = 1, keys do
       i = i + 1
-      local text = redis.pcall('GET', KEYS[before_all + i])
+      local text = text_of[i]
       local before, live, kept = 0, 0, 'S'
       if text then
         local size = #text - 1

@@ -1,7 +1,7 @@
 -- The counters, as src/algorithm has them: integers only, every intermediate below 2^53.
 --
--- A counter is one string of packed big-endian integers, read by one GET and written by one command, which carries
--- its TTL where that has to change. The first byte tells the layout; what has another one, or is no string, is
+-- A counter is one string of packed big-endian integers, read by one GET, or with others by one MGET, and written by one
+-- command, which carries its TTL where that has to change. The first byte tells the layout; what has another one, or is no string, is
 -- garbage and counts as nothing. How each is packed stands in its file.
 --
 -- TTLs: a counter lives until its last unit has left, and at most max(1 s, W/8) longer. Time is cut into grains a

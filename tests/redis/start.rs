@@ -106,6 +106,12 @@ async fn unfit_servers_are_told_at_once() {
     assert!(said.contains("evalsha") || said.contains("acl"), "{said}");
     let () = server.cli(&["ACL", "SETUSER", "default", "+@all"]).await;
 
+    // The right to what only calls of several asks need.
+    let () = server.cli(&["ACL", "SETUSER", "default", "-mget"]).await;
+    let said = refusal(&server.url()).await;
+    assert!(said.contains("mget"), "{said}");
+    let () = server.cli(&["ACL", "SETUSER", "default", "+@all"]).await;
+
     server.set_password("right").await;
     let wrong = server.url().replace("right", "secret");
     let said = refusal(&wrong).await;

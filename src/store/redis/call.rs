@@ -135,7 +135,7 @@ impl AcquireCall {
 
 /// The commands that the scripts call, and how they are called themselves.
 pub(super) const COMMANDS: &[&str] = &[
-    "evalsha", "eval", "time", "get", "set", "append", "setrange", "del",
+    "evalsha", "eval", "time", "get", "mget", "set", "append", "setrange", "del",
 ];
 
 /// Calls that try everything that the scripts do, on counters of their own, which they leave no trace of.
@@ -143,10 +143,8 @@ pub(super) fn probe(scripts: &Scripts, by: By, prefix: &str) -> Vec<Cmd> {
     // Nothing here has a deadline, so the clock is one by which it is never too late.
     let (clock, now) = (ServerClock::new(), Instant::now());
     clock.observe(now, now, MAX_TIME);
-    let (key, policy) = (
-        Key::named("probe", fastrand::u64(..).to_be_bytes()),
-        PolicyName::of(&Quota::per_second(9)),
-    );
+    let key = Key::named("probe", fastrand::u64(..).to_be_bytes());
+    let [policy, other] = [Quota::per_second(9), Quota::per_minute(9)].map(|quota| PolicyName::of(&quota));
     let second = Duration::from_secs(1);
     let quotas = [
         Quota::per_second(9),
@@ -156,7 +154,9 @@ pub(super) fn probe(scripts: &Scripts, by: By, prefix: &str) -> Vec<Cmd> {
         Quota::token_bucket(Rate::new(9, second), 9),
     ];
     let penalty = Penalty::after(1, second);
-    let charges = quotas.map(|quota| Charge::new(&key, &policy, quota));
+    let second_log = Charge::new(&key, &other, quotas[0]);
+    let [log, slots, counter, fixed, bucket] = quotas.map(|quota| Charge::new(&key, &policy, quota));
+    let charges = [log, slots, counter, fixed, bucket, second_log];
     let penalized = charges.map(|charge| charge.cost(10).penalty(&penalty));
     let wanted = |charges, heeds| Wanted {
         order: Order::new(prefix, &Ask::new(charges), heeds),
@@ -181,10 +181,12 @@ pub(super) fn probe(scripts: &Scripts, by: By, prefix: &str) -> Vec<Cmd> {
         amend: Amend::GiveBack(Stamp::default()),
     };
     let acquire = |ask: &Wanted| AcquireCall::of_one(scripts, by, &clock, ask).command;
+    let two_logs = [&charges[..1], &charges[5..]].map(|charges| Merged::alone(wanted(charges, Heeds::None)));
     vec![
         // The second ones append and write over.
         acquire(&log),
         acquire(&log),
+        AcquireCall::new(scripts, by, &clock, &two_logs).command,
         acquire(&slots),
         acquire(&slots),
         acquire(&all),

@@ -141,7 +141,7 @@ async fn rights() {
             &[
                 "\"app\"",
                 "run EVALSHA",
-                "ACL SETUSER app ~tollgate:* +evalsha +eval +script|load +time +get +set +append +setrange +del",
+                "ACL SETUSER app ~tollgate:* +evalsha +eval +script|load +time +get +mget +set +append +setrange +del",
             ] as &[_],
         ),
         ("+evalsha +eval +script|load +set", &["run TIME"]),
