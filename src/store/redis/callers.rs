@@ -69,6 +69,8 @@ struct Told {
     answer: Result<(Order, Answer), (StoreErrorKind, Cause)>,
     /// By place. None for who was not asked for, as its time was over before the call.
     shares: SmallVec<[Option<Share>; 1]>,
+    /// What it says to all whose ordinary ask got nothing, of whom there may be many.
+    refusal: Option<KnownOutcome>,
 }
 
 /// What remains to be done when all have been told.
@@ -105,8 +107,9 @@ pub(super) enum Left {
 
 impl Waiting {
     fn seat(&mut self, place: usize) -> &mut Seat {
-        if self.seats.len() <= place {
-            self.seats.resize_with(place + 1, Seat::default);
+        // Nearly always one.
+        while self.seats.len() <= place {
+            self.seats.push(Seat::default());
         }
         &mut self.seats[place]
     }
@@ -193,7 +196,10 @@ impl Callers {
     pub(super) fn known(&self, place: usize) -> Option<KnownOutcome> {
         let told = self.told.get()?;
         let (order, answer) = told.answer.as_ref().ok()?;
-        answer.known(order, told.shares[place]?)
+        match told.shares[place]? {
+            share if share.is_refused_one() => told.refusal,
+            share => answer.known(order, share),
+        }
     }
 
     /// Leaves a waker for who has this place, until a deadline that the keeper keeps, or whoever waits.
@@ -332,8 +338,20 @@ impl Callers {
                 remains.rest = Some(Share::new(given, granted - given, 0));
             }
             let answer = answer.map_err(|error| (error.kind(), Cause::new(error)));
+            let refused = shares
+                .iter()
+                .flatten()
+                .find(|share: &&Share| share.is_refused_one());
+            let refusal = match &answer {
+                Ok((order, answer)) => refused.and_then(|&share| answer.known(order, share)),
+                Err(_) => None,
+            };
             // Nobody else tells them, and nobody twice.
-            drop(self.told.set(Told { answer, shares }));
+            drop(self.told.set(Told {
+                answer,
+                shares,
+                refusal,
+            }));
             wakers = waiting.wakers().collect();
         }
         wakers.into_iter().for_each(Waker::wake);

@@ -44,6 +44,11 @@ impl Share {
     pub(super) const fn new(before: u32, take: u32, want: u32) -> Self {
         Self { before, take, want }
     }
+
+    /// Whether one grant was wanted, and none was got.
+    pub(super) const fn is_refused_one(self) -> bool {
+        self.take == 0 && self.want == 1
+    }
 }
 
 /// What a script tells of one charge: how often it was charged, and three numbers of its counter (`lua/acquire.lua`).
