@@ -48,17 +48,19 @@ impl Future for Deciding {
     }
 }
 
-/// The same of one charge, for who keeps it meanwhile.
-pub(crate) enum DecidedOne<'a> {
-    Now(Decision),
-    Later(DecidingOne<'a>),
-}
-
-/// A decision on one charge that waits.
+/// A decision on one charge, for who keeps that meanwhile.
 pub(crate) struct DecidingOne<'a> {
     pub(crate) asked: Asked,
     pub(crate) engine: &'a Engine,
     pub(crate) charge: Charge<'a>,
+}
+
+impl DecidingOne<'_> {
+    /// The decision, if it needs no waiting.
+    pub(crate) fn take_ready(&mut self) -> Option<Decision> {
+        let answer = self.asked.answering.answer.take_ready()?;
+        Some(self.asked.conclude(self.engine, &self.charge, answer))
+    }
 }
 
 impl Future for DecidingOne<'_> {
@@ -95,17 +97,26 @@ impl Asked {
             return Poll::Ready(engine.conclude_known(charge, &known));
         }
         let answer = ready!(Pin::new(&mut self.answering).poll(context));
+        Poll::Ready(self.conclude(engine, charge, answer))
+    }
+
+    fn conclude(
+        &self,
+        engine: &Engine,
+        charge: &Charge<'_>,
+        answer: Result<Outcome, StoreError>,
+    ) -> Decision {
         let how = (Act::Charge, self.learns);
-        Poll::Ready(engine.conclude(slice::from_ref(charge), &[self.failure], how, answer))
+        engine.conclude(slice::from_ref(charge), &[self.failure], how, answer)
     }
 }
 
 /// The store's answer, no later than the deadline, whatever the store does.
 pub(crate) struct Answering {
     answer: StoreFuture<Outcome>,
-    /// Where the store does not keep the deadline by itself.
+    /// Where the answer is not there yet and the store does not keep the deadline by itself.
     until: Option<Instant>,
-    /// Made when the answer is not there at first.
+    /// Made when it is not there at first.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -113,9 +124,10 @@ impl Answering {
     #[inline]
     pub(crate) fn new(engine: &Engine, answer: StoreFuture<Outcome>) -> Self {
         let until = || Instant::now() + engine.deadline.min(MAX_DEADLINE);
+        let is_kept = answer.is_ready() || engine.store.keeps_deadlines();
         Self {
             answer,
-            until: (!engine.store.keeps_deadlines()).then(until),
+            until: (!is_kept).then(until),
             timer: None,
         }
     }

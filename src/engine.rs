@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
-use crate::deciding::{Answering, Asked, Decided, DecidedOne, Deciding, DecidingOne};
+use crate::deciding::{Answering, Asked, Decided, Deciding, DecidingOne};
 use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
@@ -257,25 +257,18 @@ impl Engine {
         self.front.as_ref().and_then(|front| front.learns(handlings))
     }
 
-    /// Charges if it fits, as the store decides, for who keeps the charge while it waits.
+    /// Charges if it fits, as the store decides, for who keeps the charge while it waits. Made where it is returned, as it is large.
     #[inline]
-    pub(crate) fn ask_one<'a>(&'a self, charge: Charge<'a>, handling: Handling<'a>) -> DecidedOne<'a> {
-        let charges = slice::from_ref(&charge);
+    pub(crate) fn ask_one<'a>(&'a self, charge: Charge<'a>, handling: Handling<'a>) -> DecidingOne<'a> {
         let learns = self.learns(&[handling]);
-        match self.store.acquire(&self.to_ask(charges)).into_ready() {
-            Ok(answer) => {
-                let how = (Act::Charge, learns);
-                DecidedOne::Now(self.conclude(charges, &[handling.failure], how, answer))
-            }
-            Err(answer) => DecidedOne::Later(DecidingOne {
-                asked: Asked {
-                    answering: Answering::new(self, answer),
-                    failure: handling.failure,
-                    learns,
-                },
-                engine: self,
-                charge,
-            }),
+        DecidingOne {
+            asked: Asked {
+                answering: Answering::new(self, self.store.acquire(&self.to_ask(slice::from_ref(&charge)))),
+                failure: handling.failure,
+                learns,
+            },
+            engine: self,
+            charge,
         }
     }
 

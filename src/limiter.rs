@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::admin_error::{AdminError, AdminErrorKind};
 use crate::charge::ChargeHandle;
-use crate::deciding::{Decided, DecidedOne, Deciding, DecidingOne};
+use crate::deciding::{Decided, Deciding, DecidingOne};
 use crate::decision::{Decision, Exemptions};
 use crate::engine::Engine;
 use crate::exemption::Exemption;
@@ -351,8 +351,7 @@ impl Limiter {
             Some(self.engine.ask_one(charge, policy.handling()))
         });
         match asked {
-            Some(DecidedOne::Now(decision)) => Checking::Done(Some(decision)),
-            Some(DecidedOne::Later(deciding)) => Checking::One(deciding),
+            Some(deciding) => Checking::One(deciding),
             None => match self.decide(cost, key_of).0 {
                 Begun::Now(decision) => Checking::Done(Some(decision)),
                 Begun::Later(later) => Checking::Several(self, later),

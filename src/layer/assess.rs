@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::config::Config;
 use super::waiting::{Awaited, Waiting};
 use crate::charge::ChargeHandle;
-use crate::deciding::{Decided, DecidedOne};
+use crate::deciding::Decided;
 use crate::decision::{Decision, Exemptions, Source};
 use crate::engine::decision_of;
 use crate::exemption::{ExemptReason, Exemption};
@@ -105,18 +105,20 @@ impl Config {
                 return Assessment::Pass(Passed { note, settling: None });
             }
             Some((known, source)) => decision_of(&charge, &known, source),
-            None => match self.engine.ask_one(charge, handling) {
-                DecidedOne::Now(decision) => decision,
-                DecidedOne::Later(deciding) => {
-                    let asked = deciding.asked;
-                    let awaited = Awaited::One(asked, taken, key.finish());
-                    return Assessment::Wait(Waiting {
-                        awaited,
-                        age,
-                        started,
-                    });
+            None => {
+                let mut deciding = self.engine.ask_one(charge, handling);
+                match deciding.take_ready() {
+                    Some(decision) => decision,
+                    None => {
+                        let awaited = Awaited::One(deciding.asked, taken, key.finish());
+                        return Assessment::Wait(Waiting {
+                            awaited,
+                            age,
+                            started,
+                        });
+                    }
                 }
-            },
+            }
         };
         self.conclude(request, &[charge], &mut decision, Exemptions::new(), age, started)
     }

@@ -63,6 +63,20 @@ impl<T> StoreFuture<T> {
         }
     }
 
+    #[inline]
+    pub(crate) const fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// The answer, if it needs no waiting and has not been taken before.
+    #[inline]
+    pub(crate) const fn take_ready(&mut self) -> Option<Result<T, StoreError>> {
+        match &mut self.state {
+            State::Ready(answer) => answer.take(),
+            _ => None,
+        }
+    }
+
     /// The answer, if it needs no waiting.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use super::callers::Callers;
 use super::dispatch::Dispatch;
 use super::flight::Flight;
 use super::order::{Order, Wanted, deadline_after, hash_of_one};
-use super::queue::{Joined, Queue};
+use super::queue::Queue;
 use super::waiting::Waiting;
 use crate::store::{Ask, Charge, StoreError, StoreErrorKind};
 
@@ -21,7 +21,9 @@ pub(super) enum Entered {
 /// What becomes of an ask that nothing has been written down for yet.
 pub(super) enum Met {
     /// It waits with equal ones.
-    Joined(Result<Waiting, StoreError>),
+    Joined(Waiting),
+    /// Too many wait.
+    Refused(StoreError),
     /// It has to wait by itself. Its hash, when it was asked, and its deadline.
     Busy(u64, Instant, Instant),
     /// A call can be made for it.
@@ -38,18 +40,15 @@ impl Dispatch {
         if deadline <= asked || queue.is_free(asked) {
             return Met::Free;
         }
-        let joined = match queue.is_full() {
-            true => Err(Full),
-            false => match queue.join(
-                hash,
-                |order| order.is_of(prefix, ask, charge),
-                (ask.want, deadline),
-            ) {
-                Some(joined) => Ok(joined),
-                None => return Met::Busy(hash, asked, deadline),
-            },
+        if queue.is_full() {
+            return Met::Refused(self.refuse(queue, asked));
+        }
+        let is_equal = |order: &Order| order.is_of(prefix, ask, charge);
+        let Some(joined) = queue.join(hash, is_equal, (ask.want, deadline)) else {
+            return Met::Busy(hash, asked, deadline);
         };
-        Met::Joined(self.wait(queue, joined, (asked, deadline)))
+        self.go_on(queue, asked);
+        Met::Joined(Waiting::new(joined, asked, deadline))
     }
 
     /// Gives an ask a call of its own, or lets it wait for one that others make.
@@ -69,36 +68,30 @@ impl Dispatch {
                 ask,
             ))));
         }
-        let joined = match queue.is_full() {
-            true => Err(Full),
-            false => {
-                let is_equal = |order: &Order| order.merges_with(&ask.order);
-                let joined = queue.join(hash, is_equal, (ask.want, deadline));
-                Ok(joined.unwrap_or_else(|| queue.push(hash, ask, Arc::new(Callers::new(Arc::clone(self))))))
-            }
-        };
-        self.wait(queue, joined, (asked, deadline)).map(Entered::Waits)
+        if queue.is_full() {
+            return Err(self.refuse(queue, asked));
+        }
+        let is_equal = |order: &Order| order.merges_with(&ask.order);
+        let joined = queue.join(hash, is_equal, (ask.want, deadline));
+        let joined =
+            joined.unwrap_or_else(|| queue.push(hash, ask, Arc::new(Callers::new(Arc::clone(self)))));
+        self.go_on(queue, asked);
+        Ok(Entered::Waits(Waiting::new(joined, asked, deadline)))
     }
 
-    fn wait(
-        self: &Arc<Self>,
-        mut queue: MutexGuard<'_, Queue>,
-        joined: Result<Joined, Full>,
-        (asked, deadline): (Instant, Instant),
-    ) -> Result<Waiting, StoreError> {
-        // A call may have lost its place.
+    /// Too many wait.
+    fn refuse(self: &Arc<Self>, queue: MutexGuard<'_, Queue>, asked: Instant) -> StoreError {
+        self.go_on(queue, asked);
+        self.stats.count_refused();
+        StoreError::new(StoreErrorKind::Overloaded)
+    }
+
+    /// Sends what waits, if there is a place: a call may have lost its own.
+    fn go_on(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>, asked: Instant) {
         let has_place = queue.has_place(asked);
         drop(queue);
-        let waiting = joined.map(|joined| Waiting::new(joined, asked, deadline));
         if has_place {
             self.take_along();
         }
-        waiting.map_err(|Full| {
-            self.stats.count_refused();
-            StoreError::new(StoreErrorKind::Overloaded)
-        })
     }
 }
-
-/// Too many wait.
-struct Full;

@@ -223,8 +223,8 @@ impl Store for RedisStore {
         };
         if !charge.quota.is_unlimited() {
             match self.dispatch.meet(&self.prefix, ask, charge) {
-                Met::Joined(Ok(waiting)) => return StoreFuture::shared(waiting),
-                Met::Joined(Err(error)) => return StoreFuture::ready(Err(error)),
+                Met::Joined(waiting) => return StoreFuture::shared(waiting),
+                Met::Refused(error) => return StoreFuture::ready(Err(error)),
                 Met::Busy(hash, asked, deadline) => {
                     let wanted = Wanted {
                         order: Order::new(&self.prefix, ask, Heeds::Enforced),
