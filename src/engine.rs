@@ -147,14 +147,15 @@ impl Engine {
     }
 
     /// The decision on one charge, if it needs no asking: nearly all, and made where they are returned, as decisions are large.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decide_one(&self, charge: &Charge<'_>, handling: &Handling<'_>) -> Option<Decision> {
         let (outcome, source) = self.answer_one(charge, handling)?;
         Some(decision_of(charge, &outcome, source))
     }
 
-    /// The answer to nearly all asks, if it needs no waiting.
-    #[inline]
+    /// The answer to nearly all asks, if it needs no waiting. By itself, so that what is made of it is small enough to be made in
+    /// place.
+    #[inline(never)]
     pub(crate) fn answer_one(
         &self,
         charge: &Charge<'_>,
@@ -395,7 +396,7 @@ impl Engine {
 
 impl Front {
     /// What needs no asking: whether units have been taken ahead, else whether there cannot be any.
-    #[inline]
+    #[inline(always)]
     fn answer_one(
         &self,
         charge: &Charge<'_>,
@@ -482,15 +483,21 @@ fn embedded(store: &dyn Any) -> Option<MemoryStore> {
 }
 
 /// The decision on the ordinary ask, made where it is returned, as it is large: who logs it makes one of its own.
-#[inline]
+#[inline(always)]
 pub(crate) fn decision_of(charge: &Charge<'_>, known: &KnownOutcome, source: Source) -> Decision {
     if !known.granted && tracing::enabled!(tracing::Level::DEBUG) {
-        log_denial(
-            slice::from_ref(charge),
-            &Decision::of_known(charge, known, source),
-        );
+        log_known(charge, *known, source);
     }
     Decision::of_known(charge, known, source)
+}
+
+/// Takes a copy, and makes a decision of its own: what is returned is large, and need not be in memory for this.
+#[cold]
+fn log_known(charge: &Charge<'_>, known: KnownOutcome, source: Source) {
+    log_denial(
+        slice::from_ref(charge),
+        &Decision::of_known(charge, &known, source),
+    );
 }
 
 #[cold]

@@ -252,14 +252,18 @@ impl Limiter {
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64) -> Decision {
-        let key = {
+        let waiting = {
             let key = key.into();
-            if let Some(decision) = self.decide_at_once(cost, |_| &key) {
-                return decision;
+            match self.decide_at_once(cost, |_| &key) {
+                Some(decision) => return decision,
+                None => Box::pin(self.decide_later(key, cost)),
             }
-            // Only what has to wait is kept.
-            key
         };
+        waiting.await
+    }
+
+    /// What waits is boxed: futures that might have to hold it are moved by all checks, also by those that are decided at once.
+    async fn decide_later(&self, key: KeyRef<'_>, cost: u64) -> Decision {
         self.decide_otherwise(cost, |_| &key).await
     }
 
@@ -334,13 +338,12 @@ impl Limiter {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide_at_once<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Option<Decision> {
         let policy = self.alone()?;
-        let decide = |charge: &Charge<'_>| self.engine.decide_one(charge, &policy.handling());
-        policy
-            .with_charge(key_of(policy.name.as_str()), cost, decide)
-            .unwrap_or_default()
+        policy.with_charge(key_of(policy.name.as_str()), cost, |charge| {
+            self.engine.decide_one(charge.ok()?, &policy.handling())
+        })
     }
 
     /// What could not be decided at once.

@@ -153,7 +153,7 @@ impl Decision {
     }
 
     /// The same for the ordinary request, which has one enforced charge.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome, source: Source) -> Self {
         Self {
             verdict: if outcome.granted {

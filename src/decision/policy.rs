@@ -49,7 +49,7 @@ impl PolicyDecision {
     }
 
     /// The same for the ordinary request.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
         Self {
             name: charge.policy.clone(),

@@ -104,29 +104,35 @@ impl Policy {
     ///
     /// Why nothing is.
     pub(crate) fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Result<Charge<'a>, ExemptReason> {
-        self.with_charge(key, cost, |charge| *charge)
+        self.with_charge(key, cost, Result::copied)
     }
 
-    /// What `with` makes of what is charged to a key that is no request's. For the path of nearly all checks: charges that are
-    /// handed on in a [`Result`] are written and read again in other pieces, for which processors have to wait.
-    ///
-    /// # Errors
-    ///
-    /// Why nothing is charged.
+    /// What `with` makes of what is charged to a key that is no request's, or of why nothing is. For the path of nearly all
+    /// checks: charges that are handed on in a [`Result`] are written and read again in other pieces, for which processors have to
+    /// wait, and so are answers.
     #[inline(always)]
     pub(crate) fn with_charge<'a, T>(
         &'a self,
         key: &'a Key,
         cost: u64,
-        with: impl FnOnce(&Charge<'a>) -> T,
-    ) -> Result<T, ExemptReason> {
+        with: impl FnOnce(Result<&Charge<'a>, ExemptReason>) -> T,
+    ) -> T {
         let Some(mode) = self.live.mode(self.mode).for_store() else {
-            return Err(ExemptReason::Off);
+            return with(Err(ExemptReason::Off));
         };
         self.live.with_quotas(|quotas| match quotas.fixed() {
-            None => Err(ExemptReason::UnknownQuota),
-            Some(quota) if quota.is_unlimited() && self.penalty.is_none() => Err(ExemptReason::Unlimited),
-            Some(quota) => Ok(with(&self.counter_by(*quota, key).cost(cost).mode(mode))),
+            None => with(Err(ExemptReason::UnknownQuota)),
+            Some(quota) if quota.is_unlimited() && self.penalty.is_none() => {
+                with(Err(ExemptReason::Unlimited))
+            }
+            Some(quota) => with(Ok(&Charge {
+                key,
+                policy: &self.name,
+                quota: *quota,
+                cost,
+                mode,
+                penalty: self.penalty.as_ref(),
+            })),
         })
     }
 

@@ -64,6 +64,15 @@ impl Wait {
         Self(micros - (micros == u64::MAX) as u64)
     }
 
+    /// What is left of a wait for something later: never none.
+    #[inline]
+    pub(crate) fn after(self, micros: u64) -> Self {
+        match self {
+            Self::NEVER => Self::NEVER,
+            Self(wait) => Self(wait.saturating_sub(micros).max(1)),
+        }
+    }
+
     #[inline]
     pub(crate) const fn retry(self) -> Retry {
         match self {

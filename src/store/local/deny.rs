@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use quick_cache::{Equivalent, UnitWeighter, sync};
 
 use super::{Charge, ChargeState, Nanos, Stamp};
+use crate::clock::micros_up;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
@@ -37,16 +38,18 @@ struct Wanted<'a> {
 #[derive(Clone, Copy)]
 struct Denial {
     sent: Nanos,
+    /// From when on it is served: times to be waited are told from here on.
     received: Nanos,
     /// Until when it is served.
     until: Nanos,
-    /// When the charge fits, as it is told to who wants as much or more; `None` if never.
-    fits_at: Option<Nanos>,
+    /// When the charge fits, as it is told to who wants as much or more.
+    fits: Wait,
     /// The smallest cost that was denied: larger ones are, too.
     cost: u64,
     /// When the block ends, as it is told to who wants less: a block stops all.
-    block_ends: Nanos,
-    full_at: Nanos,
+    block: Wait,
+    /// In microseconds.
+    reset_after: u64,
     remaining: u64,
     is_blocked: bool,
     /// The store's time of the denial.
@@ -72,7 +75,7 @@ impl DenyCache {
     }
 
     /// The denial that answers a charge. What was asked for before `last_freed` is worth nothing.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(
         &self,
         charge: &Charge<'_>,
@@ -81,7 +84,7 @@ impl DenyCache {
         last_freed: Nanos,
     ) -> Option<KnownOutcome> {
         let denial = self.denials.get(&Wanted { hash, charge })?;
-        let is_served = now < denial.until
+        let is_served = (denial.received..denial.until).contains(&now)
             && denial.sent > last_freed
             && (denial.is_blocked || charge.cost >= denial.cost);
         is_served.then(|| denial.answer(charge, now))
@@ -105,18 +108,21 @@ impl DenyCache {
             Retry::Never => None,
         };
         // What comes after a block may have to be counted for the next one.
-        let block = state.block.saturating_mul(1_000);
-        let lasts = if state.blocked { Some(block) } else { wait };
+        let lasts = if state.blocked {
+            Some(state.block.saturating_mul(1_000))
+        } else {
+            wait
+        };
         // A store whose clock is fast releases sooner by ours: this much they may differ.
         let served = lasts.map_or(self.age, |lasts| self.age.min(lasts - lasts.div_ceil(1_000)));
         let denial = Denial {
             sent,
             received,
             until: sent.saturating_add(served),
-            fits_at: wait.map(|wait| received.saturating_add(wait)),
+            fits: state.retry.into(),
             cost: charge.cost,
-            block_ends: received.saturating_add(block),
-            full_at: received.saturating_add(super::nanos(state.reset_after)),
+            block: Wait::micros(state.block),
+            reset_after: micros_up(state.reset_after),
             remaining: state.remaining,
             is_blocked: state.blocked,
             now: store_now,
@@ -138,20 +144,18 @@ impl DenyCache {
 }
 
 impl Denial {
-    #[inline]
+    #[inline(always)]
     fn answer(&self, charge: &Charge<'_>, now: Nanos) -> KnownOutcome {
+        let since = now - self.received;
+        let passed = since / 1_000;
         let is_never = charge.quota.limit().is_some_and(|limit| charge.cost > limit);
-        let fits_at = if charge.cost >= self.cost {
-            self.fits_at
-        } else {
-            Some(self.block_ends)
+        let retry = match charge.cost >= self.cost {
+            _ if is_never => Wait::NEVER,
+            true => self.fits.after(passed),
+            false => self.block.after(passed),
         };
-        let retry = match fits_at {
-            Some(at) if !is_never => Wait::micros(at.saturating_sub(now).div_ceil(1_000).max(1)),
-            _ => Wait::NEVER,
-        };
-        let since = now.saturating_sub(self.received).div_ceil(1_000);
-        let at = Stamp::from_micros(self.now.as_micros().saturating_add(since));
+        let passed_up = passed + u64::from(since % 1_000 > 0);
+        let at = Stamp::from_micros(self.now.as_micros().saturating_add(passed_up));
         KnownOutcome {
             granted: false,
             blocked: self.is_blocked,
@@ -159,7 +163,7 @@ impl Denial {
             stamp: at,
             remaining: self.remaining,
             retry,
-            reset_after: self.full_at.saturating_sub(now).div_ceil(1_000),
+            reset_after: self.reset_after.saturating_sub(passed),
         }
     }
 }

@@ -116,7 +116,7 @@ impl LocalAnswers {
 
     #[inline]
     pub(crate) fn at(&self, time: Instant) -> Nanos {
-        nanos(time.saturating_duration_since(self.shared.start))
+        time.saturating_duration_since(self.shared.start).as_nanos() as Nanos
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -135,7 +135,7 @@ impl LocalAnswers {
     }
 
     /// What is known to deny a charge, whose counter has this hash.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn denied(&self, (hash, charge): (u64, &Charge<'_>), now: Instant) -> Option<KnownOutcome> {
         let deny = self.shared.deny.as_ref()?;
         if charge.mode != Mode::Enforce {
