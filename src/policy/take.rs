@@ -104,7 +104,7 @@ impl Policy {
     ///
     /// Why nothing is.
     pub(crate) fn charge<'a>(&'a self, key: &'a Key, cost: u64) -> Result<Charge<'a>, ExemptReason> {
-        self.with_charge(key, cost, Result::copied)
+        self.with_charge(key, cost, |charge| Ok(*charge?))
     }
 
     /// What `with` makes of what is charged to a key that is no request's, or of why nothing is. For the path of nearly all

@@ -154,8 +154,7 @@ impl Denial {
             true => self.fits.after(passed),
             false => self.block.after(passed),
         };
-        let passed_up = passed + u64::from(since % 1_000 > 0);
-        let at = Stamp::from_micros(self.now.as_micros().saturating_add(passed_up));
+        let at = Stamp::from_micros(self.now.as_micros().saturating_add(since.div_ceil(1_000)));
         KnownOutcome {
             granted: false,
             blocked: self.is_blocked,
