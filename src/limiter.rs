@@ -252,18 +252,14 @@ impl Limiter {
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64) -> Decision {
-        let waiting = {
+        let key = {
             let key = key.into();
-            match self.decide_at_once(cost, |_| &key) {
-                Some(decision) => return decision,
-                None => Box::pin(self.decide_later(key, cost)),
+            if let Some(decision) = self.decide_at_once(cost, |_| &key) {
+                return decision;
             }
+            // Only what has to wait is kept.
+            key
         };
-        waiting.await
-    }
-
-    /// What waits is boxed: futures that might have to hold it are moved by all checks, also by those that are decided at once.
-    async fn decide_later(&self, key: KeyRef<'_>, cost: u64) -> Decision {
         self.decide_otherwise(cost, |_| &key).await
     }
 
