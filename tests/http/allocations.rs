@@ -191,3 +191,18 @@ fn no_copy_of_the_decision_is_made_where_nothing_is_listed() {
 fn silent_but(headers: Headers) -> RateLimitLayer {
     silent(key::PeerIp).headers(headers)
 }
+
+/// DESIGN section 4: the in-process path never boxes and allocates nothing on known keys.
+#[test]
+fn a_check_in_process_that_somebody_is_told_of_allocates_nothing() {
+    let quota = Quota::new(1_000, Duration::from_secs(900));
+    let limiter = tollgate::Limiter::new(MemoryStore::new(), quota)
+        .on_decision(|_: &tollgate::DecisionEvent<'_>| ());
+    let key = tollgate::Key::from("k");
+    let check = || {
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(pin!(limiter.check(&key)).as_mut().poll(&mut cx).is_ready());
+    };
+    check();
+    assert_eq!(measure(check).count_total, 0);
+}
