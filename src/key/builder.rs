@@ -119,7 +119,7 @@ impl<'a> KeyBuilder<'a> {
             self.encoded().extend_from_slice(Key::NO_PARTS);
         } else {
             let hash = self.hasher.whole(self.key.as_bytes());
-            self.encoded().clear();
+            *self.encoded() = Buffer::new();
             self.hash(hash);
         }
     }

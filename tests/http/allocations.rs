@@ -196,8 +196,8 @@ fn silent_but(headers: Headers) -> RateLimitLayer {
 #[test]
 fn a_check_in_process_that_somebody_is_told_of_allocates_nothing() {
     let quota = Quota::new(1_000, Duration::from_secs(900));
-    let limiter = tollgate::Limiter::new(MemoryStore::new(), quota)
-        .on_decision(|_: &tollgate::DecisionEvent<'_>| ());
+    let limiter =
+        tollgate::Limiter::new(MemoryStore::new(), quota).on_decision(|_: &tollgate::DecisionEvent<'_>| ());
     let key = tollgate::Key::from("k");
     let check = || {
         let mut cx = Context::from_waker(Waker::noop());
