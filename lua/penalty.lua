@@ -30,7 +30,7 @@ local function make_penalties()
   local function read(penalty)
     local s = { k = penalty.k, read_under = penalty }
     clear(s)
-    local text = redis.pcall('GET', KEYS[penalty.k])
+    local text = value_of(penalty.k)
     if type(text) == 'string' and #text == 36 and string.byte(text) == 80 then
       s.found = true
       s.denials, s.first, s.blocks, s.ends, s.length = struct.unpack('>I7I7I7I7I7', text, 2)

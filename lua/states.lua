@@ -129,6 +129,8 @@ local function layout_of(terms)
   return layout
 end
 
+-- @include value.lua
+
 local states = {}
 
 -- The counter of KEYS[k] under `terms`, repaired. Read once per call, or before, into `texts`.
@@ -137,10 +139,7 @@ local function state_of(k, terms)
   if s then
     return s
   end
-  local text = texts[k]
-  if text == nil then
-    text = redis.pcall('GET', KEYS[k])
-  end
+  local text = value_of(k, texts[k])
   s = { k = k, terms = terms, layout = layout_of(terms) }
   if type(text) ~= 'string' then
     s.garbage = text and true

@@ -106,11 +106,15 @@ async fn unfit_servers_are_told_at_once() {
     assert!(said.contains("evalsha") || said.contains("acl"), "{said}");
     let () = server.cli(&["ACL", "SETUSER", "default", "+@all"]).await;
 
-    // The right to what only calls of several asks need.
-    let () = server.cli(&["ACL", "SETUSER", "default", "-mget"]).await;
-    let said = refusal(&server.url()).await;
-    assert!(said.contains("mget"), "{said}");
-    let () = server.cli(&["ACL", "SETUSER", "default", "+@all"]).await;
+    // Each right that the scripts need, also to read: who may not would find nothing charged.
+    for right in ["time", "get", "mget", "set", "append", "setrange", "del"] {
+        let () = server
+            .cli(&["ACL", "SETUSER", "default", &format!("-{right}")])
+            .await;
+        let said = refusal(&server.url()).await;
+        assert!(said.contains(&format!("+{right}")), "{right}: {said}");
+        let () = server.cli(&["ACL", "SETUSER", "default", "+@all"]).await;
+    }
 
     server.set_password("right").await;
     let wrong = server.url().replace("right", "secret");

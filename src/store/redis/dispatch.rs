@@ -3,7 +3,8 @@
 //! While as many calls as may be are in flight, what arrives waits in the [`Queue`]. The call that ends lets a task
 //! take all of it along in the next. Where one answer went to several callers, or more were answered than wait, the task makes
 //! the next call itself, once they have had their turn: who was answered together often asks again together, and shares that one
-//! too. Nothing is added when idle: no task, and no timer but for the callers' deadlines.
+//! too. What waits already waits for that turn as well: as long as those callers keep their runtime's threads. Nothing is added
+//! when idle: no task, and no timer but for the callers' deadlines.
 //!
 //! Whoever stops waiting, because its deadline has passed or it was dropped, harms nobody else: a call that is under way
 //! is awaited in the background, and what it grants to callers that have gone is given back.

@@ -7,13 +7,14 @@ use redis::Cmd;
 const NOW: &str = include_str!("../../../lua/now.lua");
 
 /// What scripts include, each after those that include it.
-const PARTS: [(&str, &str); 13] = [
+const PARTS: [(&str, &str); 14] = [
     ("several", include_str!("../../../lua/several.lua")),
     ("log_window", include_str!("../../../lua/log_window.lua")),
     ("log_ordinary", include_str!("../../../lua/log_ordinary.lua")),
     ("log_found", include_str!("../../../lua/log_found.lua")),
     ("log_kept", include_str!("../../../lua/log_kept.lua")),
     ("states", include_str!("../../../lua/states.lua")),
+    ("value", include_str!("../../../lua/value.lua")),
     ("asks", include_str!("../../../lua/asks.lua")),
     ("penalty", include_str!("../../../lua/penalty.lua")),
     ("log", include_str!("../../../lua/log.lua")),
