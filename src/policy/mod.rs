@@ -153,7 +153,7 @@ impl Policy {
     }
 
     /// Leaves out requests with one of these keys, as the extractor makes them: `Key::from("42")` of a closure, others by
-    /// a [`KeyBuilder`]. Allow what a client cannot invent. For addresses and other values, see
+    /// a [`KeyBuilder`](crate::key::KeyBuilder). Allow what a client cannot invent. For addresses and other values, see
     /// [`skip_when`](Self::skip_when).
     pub fn allow_keys<'k, K: Into<KeyRef<'k>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         let keys = keys.into_iter().map(|key| Key::clone(&key.into()));
