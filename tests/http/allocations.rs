@@ -12,7 +12,7 @@ use allocation_counter::measure;
 use http::{Request, Response};
 use tollgate::key::{self, KeyExtractor, PeerAddr};
 use tollgate::store::{Ask, Outcome, Stamp, StoreFuture};
-use tollgate::{Headers, MemoryStore, Quota, RateLimitLayer, Store};
+use tollgate::{DecisionEvent, Headers, Key, Limiter, MemoryStore, Quota, RateLimitLayer, Store};
 use tower::{Layer, Service};
 
 #[derive(Clone)]
@@ -192,13 +192,11 @@ fn silent_but(headers: Headers) -> RateLimitLayer {
     silent(key::PeerIp).headers(headers)
 }
 
-/// DESIGN section 4: the in-process path never boxes and allocates nothing on known keys.
 #[test]
 fn a_check_in_process_that_somebody_is_told_of_allocates_nothing() {
     let quota = Quota::new(1_000, Duration::from_secs(900));
-    let limiter =
-        tollgate::Limiter::new(MemoryStore::new(), quota).on_decision(|_: &tollgate::DecisionEvent<'_>| ());
-    let key = tollgate::Key::from("k");
+    let limiter = Limiter::new(MemoryStore::new(), quota).on_decision(|_: &DecisionEvent<'_>| ());
+    let key = Key::from("k");
     let check = || {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(pin!(limiter.check(&key)).as_mut().poll(&mut cx).is_ready());
