@@ -10,10 +10,11 @@
 --       and is not held, unless its only one is on slots.
 -- Reply the server's time (µs), then for each ask, plain ones first: -1 if it came too late and nothing was done; for
 --       an ask on logs and slots that was granted all it wanted as of now, or of where its hold ends, and has room for one
---       more grant, the units in each of its counters; else an array: grants, stamp (µs from the server's time), for each charge: times charged and
---       three numbers of its counter, and for each penalty: µs until its block ends. A counter's numbers are, of a log or
---       slots: units, µs until one more grant fits (0 now, -1 never), µs until nothing is left; of a sliding counter:
---       index, current, previous; of a fixed window: index, units, 0; of a bucket: time, debt, tick shift.
+--       more grant, the units in each of its counters; else an array: grants, stamp (µs from the server's time), for each
+--       charge: times charged and three numbers of its counter, and for each penalty: µs until its block ends. A counter's
+--       numbers are, of a log or slots: units, µs until one more grant fits (0 now, -1 never), µs until nothing is left; of
+--       a sliding counter: index, current, previous; of a fixed window: index, units, 0; of a bucket: time, debt, tick
+--       shift. Where no ask is answered by more than units, all of it is one text: the time in 7 bytes, units in 5 each.
 
 -- @include now.lua
 
@@ -24,6 +25,8 @@ local replies = { now }
 -- Plain asks that are not on a log, or on one that is not as usual: index of the key, and where the group's terms are. And
 -- what was found there. Tables are made where they are needed: a lone ask needs none, and takes less time than they do.
 local unusual, texts
+-- Whether a reply is more than a count.
+local at_length
 
 -- Logs are answered and written in place: functions made for each call would cost a lone one more than they do. What
 -- their text is stands in log.lua. One that is garbage or of another clock is unusual.
@@ -31,6 +34,7 @@ local plain, at, k = ARGV[1], 1, 0
 while at <= #plain do
   local asks, layout, cost, want, not_after, limit, window = unpack('>HBI5I4I7I5I7', plain, at)
   if now > not_after then
+    at_length = true
     for each = k + 1, k + asks do
       replies[each + 1] = -1
     end
@@ -58,7 +62,7 @@ while at <= #plain do
       local size, is_ordinary = 0, false
       -- @include log_ordinary.lua
       if is_ordinary and size <= most then
-        all = all or string.rep(one, wanted)
+        all = all or wanted == 1 and one or string.rep(one, wanted)
         redis.call('APPEND', KEYS[each], all)
         replies[each + 1] = size / bytes + wanted
       else
@@ -79,7 +83,9 @@ while at <= #plain do
             -- @include log_kept.lua
             local added = granted * cost == 1 and one or string.rep(one, granted * cost)
             if kept then
-              ttl = ttl or ttl_to(ends)
+              if not ttl then
+                -- @include ttl.lua
+              end
               redis.call('SET', KEYS[each], kept .. added, 'PX', ttl)
             else
               redis.call('APPEND', KEYS[each], added)
@@ -103,6 +109,7 @@ while at <= #plain do
             if granted > 0 then
               newest = now
             end
+            at_length = true
             replies[each + 1] = { granted, 0, granted, used, retry, newest and newest + window - now or 0 }
           end
         end
@@ -111,6 +118,10 @@ while at <= #plain do
   end
   k, at = k + asks, at + 44
 end
+if k == 1 and not ARGV[2] and not unusual and not at_length then
+  return pack('>I7I5', now, replies[2])
+end
+-- @include ttl_to.lua
 
 -- What several.lua leaves over: asks as in asks.lua, with the index of the reply, and of each charge capacity, slots and
 -- window in place of the terms.
@@ -121,7 +132,10 @@ if several and several ~= '' then
   -- @include several.lua
 end
 if not unusual and not left_over and not ARGV[3] then
-  return replies
+  if at_length then
+    return replies
+  end
+  return pack('>I7' .. string.rep('I5', answered - 1), spread(replies))
 end
 
 texts = texts or {}

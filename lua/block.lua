@@ -5,6 +5,7 @@
 -- Reply the server's time (µs), then -1 if it came too late and nothing was done, else 0.
 
 -- @include now.lua
+-- @include ttl_to.lua
 -- @include value.lua
 -- @include penalty.lua
 

@@ -9,7 +9,7 @@ else
   bytes, format, head, range = 6, '>I6', '>BI7I6', 281474976710656
 end
 cutoff = now - window
-grain = (window > 8000000 and floor(window / 8) or 1000000) - 20000
-grain_start = floor(now / grain) * grain
+grain = (window > 8000000 and (window - window % 8) / 8 or 1000000) - 20000
+grain_start = now - now % grain
 ends = grain_start + grain + window
 one = pack(format, now % range)

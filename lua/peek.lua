@@ -5,6 +5,7 @@
 -- Reply as for one ask in acquire.lua: the server's time (µs), then -1 or an array.
 
 -- @include now.lua
+-- @include ttl_to.lua
 local texts = {}
 -- @include states.lua
 -- @include asks.lua

@@ -8,6 +8,7 @@
 --       back; else an array, as for one ask in acquire.lua.
 
 -- @include now.lua
+-- @include ttl_to.lua
 local texts = {}
 -- @include states.lua
 -- @include asks.lua

@@ -244,6 +244,7 @@ for _ = 1, runs do
       if usual and granted > 0 and held_in and not too_late then
         usual = moves_ahead(places[place + 1], held_in, shape)
       end
+      at_length = true
       if too_late then
         replies[answered] = -1
       elseif not usual then

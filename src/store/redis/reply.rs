@@ -1,5 +1,6 @@
 //! What scripts reply, and what it means to each of the callers that share an answer.
 
+use std::iter;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -68,13 +69,19 @@ pub(super) struct Replies {
     /// The server's time.
     pub(super) now: u64,
     /// The time, and what each ask was replied.
-    values: Vec<Value>,
+    values: SmallVec<[Value; 2]>,
 }
+
+/// Bytes of the server's time, and of units, where nothing else is told.
+const TIME_BYTES: usize = 7;
+const UNITS_BYTES: usize = 5;
 
 impl Replies {
     pub(super) fn read(value: Value) -> Result<Self, Malformed> {
-        let Value::Array(values) = value else {
-            return Err(Malformed);
+        let values = match value {
+            Value::Array(values) => SmallVec::from_vec(values),
+            Value::BulkString(text) => unpacked(&text).ok_or(Malformed)?,
+            _ => return Err(Malformed),
         };
         let now = whole(values.first().ok_or(Malformed)?)?;
         Ok(Self {
@@ -86,6 +93,17 @@ impl Replies {
     pub(super) fn each(&self) -> &[Value] {
         self.values.get(1..).unwrap_or_default()
     }
+}
+
+/// The numbers of a reply that is one text.
+fn unpacked(text: &[u8]) -> Option<SmallVec<[Value; 2]>> {
+    let (time, units) = text.split_at_checked(TIME_BYTES)?;
+    if units.len() % UNITS_BYTES != 0 {
+        return None;
+    }
+    let numbers = iter::once(time).chain(units.chunks_exact(UNITS_BYTES));
+    let value = |bytes: &[u8]| bytes.iter().fold(0, |number, &byte| number << 8 | i64::from(byte));
+    Some(numbers.map(|bytes| Value::Int(value(bytes))).collect())
 }
 
 /// Where a Lua of its own makes them fractions, whole numbers still come as such.
