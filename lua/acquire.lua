@@ -44,7 +44,7 @@ while at <= #plain do
       unusual[#unusual + 1] = { each, at }
     end
   else
-    local bytes, format, head, range, cutoff, grain, grain_start, ends, one
+    local bytes, format, range, cutoff, grain, grain_start, ends, one
     -- @include log_window.lua
     local wanted, ttl = cost * want, nil
     -- How long a log is at most that takes in all that is wanted, and has room for one more grant.
@@ -64,7 +64,12 @@ while at <= #plain do
       if is_ordinary and size <= most then
         all = all or wanted == 1 and one or string.rep(one, wanted)
         redis.call('APPEND', KEYS[each], all)
-        replies[each + 1] = size / bytes + wanted
+        local units = size / bytes + wanted
+        -- A lone ask, as most are, is answered without a look at what else there may be.
+        if #KEYS == 1 then
+          return pack('>I7I5', now, units)
+        end
+        replies[each + 1] = units
       else
         local usual, base, count, first, newest = true, now, 0, 0, nil
         -- @include log_found.lua
@@ -103,7 +108,7 @@ while at <= #plain do
             elseif to_leave > 0 then
               -- Of garbage, even the last is not the latest.
               local from = 9 + (first + to_leave - 1) * bytes
-              local time = base + (unpack(format, text, from) - unpack(format, text, 9)) % range
+              local time = base + (unpack(format, text, from) - base) % range
               retry = math.max(math.min(time, newest) + window - now, 1)
             end
             if granted > 0 then
@@ -117,9 +122,6 @@ while at <= #plain do
     end
   end
   k, at = k + asks, at + 44
-end
-if k == 1 and not ARGV[2] and not unusual and not at_length then
-  return pack('>I7I5', now, replies[2])
 end
 -- @include ttl_to.lua
 

@@ -13,7 +13,7 @@ make[LOG] = function()
   end
 
   local function log_time(s, index)
-    return s.base + (end_of(s, index) - end_of(s, 0)) % s.terms.range
+    return s.base + (end_of(s, index) - s.base) % s.terms.range
   end
 
   local function packed(terms, time)

@@ -6,9 +6,9 @@ if text then
   -- An error is a table without a length.
   local size = #text - 8
   if size > 0 and size % bytes == 0 then
-    local tag, origin
-    tag, base, origin = unpack(head, text)
-    newest = base + (unpack(format, text, size - bytes + 9) - origin) % range
+    local tag
+    tag, base = unpack('>BI7', text)
+    newest = base + (unpack(format, text, size - bytes + 9) - base) % range
     count = size / bytes
     usual = tag == 76 and newest <= now
     if newest + window <= now then
@@ -17,13 +17,13 @@ if text then
       -- Those that have left the window: one or two in ordinary traffic, searched for where they are many.
       local cutoff, step, last = now - window - base, 1, count - 1
       first = 1
-      while first + step <= last and (unpack(format, text, 9 + (first + step - 1) * bytes) - origin) % range <= cutoff do
+      while first + step <= last and (unpack(format, text, 9 + (first + step - 1) * bytes) - base) % range <= cutoff do
         first, step = first + step, step * 2
       end
       last = math.min(first + step - 1, last)
       while first < last do
         local middle = floor((first + last) / 2)
-        if (unpack(format, text, 9 + middle * bytes) - origin) % range <= cutoff then
+        if (unpack(format, text, 9 + middle * bytes) - base) % range <= cutoff then
           first = middle + 1
         else
           last = middle

@@ -7,7 +7,7 @@ elseif first * 4 >= count or newest < grain_start or now - base >= range then
   kept = text
   if first > 0 then
     local from = 9 + first * bytes
-    local oldest = base + (unpack(format, text, from) - unpack(format, text, 9)) % range
+    local oldest = base + (unpack(format, text, from) - base) % range
     kept = pack('>BI7', 76, oldest) .. string.sub(text, from)
   end
 end

@@ -6,9 +6,9 @@ if text then
   -- An error is a table without a length.
   size = #text - 8
   if size > 0 and size % bytes == 0 then
-    local tag, base, origin = unpack(head, text)
+    local tag, base = unpack('>BI7', text)
     if tag == 76 and base > cutoff then
-      local newest = base + (unpack(format, text, size + 9 - bytes) - origin) % range
+      local newest = base + (unpack(format, text, size + 9 - bytes) - base) % range
       is_ordinary = grain_start <= newest and newest <= now
     end
   end

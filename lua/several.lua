@@ -66,7 +66,7 @@ for kind = 1, kinds do
   local keys, slots, window
   keys, slots, window, at_byte = unpack('>HHI7', several, at_byte)
   if slots == 0 then
-    local bytes, format, head, range, cutoff, grain, grain_start, ends, one
+    local bytes, format, range, cutoff, grain, grain_start, ends, one
     -- @include log_window.lua
     of_kinds[kind * 4 - 3], of_kinds[kind * 4 - 2], of_kinds[kind * 4 - 1] = keys, ends, one
     for _ = 1, keys do
@@ -266,7 +266,7 @@ for _ = 1, runs do
           local text, found, used = text_of[i], found_of[i], live_of[i] + cost * granted
           live_of[i] = used
           -- Of a log, slots are microseconds.
-          local width, slot, newest, base, origin, bytes, format = 1, now, nil, nil, nil, nil, nil
+          local width, slot, newest, base, bytes, format = 1, now, nil, nil, nil, nil
           if slots > 0 then
             width = floor((window + slots - 1) / slots)
             slot = ahead_of[i] or floor(now / width)
@@ -275,8 +275,8 @@ for _ = 1, runs do
           elseif text then
             bytes = window <= 1000000000 and 4 or window <= 250000000000 and 5 or 6
             format = '>I' .. bytes
-            base, origin = unpack('>I7', text, 2), unpack(format, text, 9)
-            newest = base + (unpack(format, text, #text - bytes + 1) - origin) % 256 ^ bytes
+            base = unpack('>I7', text, 2)
+            newest = base + (unpack(format, text, #text - bytes + 1) - base) % 256 ^ bytes
           end
           local stays = width - 1 + window - now
           local of_charged = slot * width + stays
@@ -292,7 +292,7 @@ for _ = 1, runs do
               last = unpack('>I7', text, 2 + SLOT * leading(text, UP_TO, before_of[i] + to_leave - 1))
             else
               local from = #text + 1 - (found - to_leave + 1) * bytes
-              last = base + (unpack(format, text, from) - origin) % 256 ^ bytes
+              last = base + (unpack(format, text, from) - base) % 256 ^ bytes
             end
             -- Of garbage, even the last is not the latest.
             retry = math.max(math.min(last, newest) * width + stays, 1)

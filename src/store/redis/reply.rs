@@ -102,7 +102,11 @@ fn unpacked(text: &[u8]) -> Option<SmallVec<[Value; 2]>> {
         return None;
     }
     let numbers = iter::once(time).chain(units.chunks_exact(UNITS_BYTES));
-    let value = |bytes: &[u8]| bytes.iter().fold(0, |number, &byte| number << 8 | i64::from(byte));
+    let value = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0, |number, &byte| number << 8 | i64::from(byte))
+    };
     Some(numbers.map(|bytes| Value::Int(value(bytes))).collect())
 }
 

@@ -87,3 +87,22 @@ fn no_other_answer_is_ordinary() {
     assert!(!is_ordinary(&[charge, charge.cost(2)]));
     assert!(!is_ordinary(&[Charge::new(&key, &policy, Quota::unlimited())]));
 }
+
+#[test]
+fn a_reply_of_units_alone_is_one_text() {
+    let units = [1, u64::from(u32::MAX), 1 << 32];
+    let mut text = NOW.to_be_bytes()[1..].to_vec();
+    for units in units {
+        text.extend_from_slice(&units.to_be_bytes()[3..]);
+    }
+    let replies = Replies::read(Value::BulkString(text.clone())).expect("a reply");
+    assert_eq!(replies.now, NOW);
+    assert_eq!(replies.each(), units.map(|units| Value::Int(units as i64)));
+    for length in [0, 6, 8, text.len() - 1, text.len() + 1] {
+        text.resize(length, 0);
+        assert!(
+            Replies::read(Value::BulkString(text.clone())).is_err(),
+            "{length}"
+        );
+    }
+}
