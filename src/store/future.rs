@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 #[cfg(feature = "redis")]
-use super::redis::Waiting;
+use super::redis::Entered;
 use super::{KnownOutcome, Outcome, StoreError};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
@@ -19,16 +19,16 @@ pub struct StoreFuture<T> {
 enum State<T> {
     Ready(Option<Result<T, StoreError>>),
     Waiting(Boxed<T>),
-    /// A share of a call that others make, which needs no box, and what makes the answer of it.
+    /// A call, or a share of one that others make, which needs no box; and what makes the answer of it.
     #[cfg(feature = "redis")]
-    Shared(Waiting, fn(Outcome) -> T),
+    Entered(Entered, fn(Outcome) -> T),
 }
 
 #[cfg(feature = "redis")]
 impl StoreFuture<Outcome> {
-    pub(super) const fn shared(waiting: Waiting) -> Self {
+    pub(super) const fn entered(entered: Entered) -> Self {
         Self {
-            state: State::Shared(waiting, |outcome| outcome),
+            state: State::Entered(entered, |outcome| outcome),
         }
     }
 }
@@ -39,7 +39,7 @@ impl StoreFuture<Outcome> {
     pub(crate) fn poll_known(&mut self, _context: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
         match &mut self.state {
             #[cfg(feature = "redis")]
-            State::Shared(waiting, _) => waiting.poll_known(_context),
+            State::Entered(entered, _) => entered.poll_known(_context),
             State::Ready(_) | State::Waiting(_) => Poll::Ready(None),
         }
     }
@@ -109,7 +109,7 @@ impl<T: Unpin> Future for StoreFuture<T> {
             State::Ready(answer) => Poll::Ready(answer.take().expect("polled after completion")),
             State::Waiting(answer) => answer.as_mut().poll(cx),
             #[cfg(feature = "redis")]
-            State::Shared(waiting, answer) => Pin::new(waiting).poll(cx).map_ok(*answer),
+            State::Entered(entered, answer) => Pin::new(entered).poll(cx).map_ok(*answer),
         }
     }
 }

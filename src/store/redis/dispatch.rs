@@ -103,17 +103,7 @@ impl Dispatch {
 
     /// Grants the ask up to as often as it is wanted. Its counters are in one slot, as far as is known.
     pub(super) async fn acquire_in_one(self: Arc<Self>, ask: Wanted) -> Answered {
-        self.note_runtime();
-        let asked = Instant::now();
-        if ask.deadline <= asked {
-            return Err(self.timed_out(asked, None));
-        }
-        let hash = ask.order.hash(&self.hasher);
-        match self.enter(hash, ask, asked)? {
-            // Boxed, for who waits has no need of the room that a call takes.
-            Entered::Alone(call) => Box::pin(call.fly_alone()).await,
-            Entered::Waits(waiting) => waiting.await,
-        }
+        Entered::alone(&self, ask).await
     }
 
     /// Reads a reply, and tells link and clock of it. An error comes with its class.
@@ -130,7 +120,7 @@ impl Dispatch {
                 match Replies::read(value) {
                     Ok(replies) => {
                         route.clock().observe(sent, received, replies.now);
-                        route.report(sent, Report::Answered);
+                        route.report(sent, received, Report::Answered);
                         return Ok(replies);
                     }
                     Err(_) => (Class::Protocol, Cause::new(Unreadable)),
@@ -139,7 +129,7 @@ impl Dispatch {
             Err(error) => (Class::of(&error), Cause::new(error)),
         };
         self.stats.count_error(class);
-        route.report(sent, Report::Failed(class));
+        route.report(sent, received, Report::Failed(class));
         Err((class, cause))
     }
 
@@ -165,7 +155,7 @@ impl Dispatch {
             let mut call = Flight::new(Arc::clone(self), Some(place), batch);
             self.spawn(async move {
                 // Where the time is over, who waits has been told already.
-                while call.fly().await.is_ok() && call.goes_on().await {}
+                while call.fly().await && call.goes_on().await {}
             });
         }
     }

@@ -1,21 +1,60 @@
 //! How an ask begins: with a call of its own, or among those who wait for one.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 
+use super::alone::Alone;
 use super::callers::Callers;
 use super::dispatch::Dispatch;
-use super::flight::Flight;
 use super::order::{Order, Wanted, deadline_after, hash_of_one};
-use super::queue::Queue;
+use super::queue::{Answered, Queue};
 use super::waiting::Waiting;
-use crate::store::{Ask, Charge, StoreError, StoreErrorKind};
+use crate::store::{Ask, Charge, KnownOutcome, StoreError, StoreErrorKind};
 
-/// How an ask is going to travel.
-pub(super) enum Entered {
-    Alone(Box<Flight>),
+/// How an ask travels.
+pub(in crate::store) enum Entered {
+    /// By a call of its own, if that can be made when it is first polled. Boxed, for who waits has no need of the room that a
+    /// call takes.
+    Alone(Box<Alone>),
     Waits(Waiting),
+}
+
+impl Entered {
+    pub(super) fn alone(dispatch: &Arc<Dispatch>, ask: Wanted) -> Self {
+        Self::Alone(Box::new(Alone::new(dispatch, ask)))
+    }
+
+    /// The answer, if it is one to the ordinary ask. `None` if the future itself is to be awaited.
+    pub(in crate::store) fn poll_known(&mut self, context: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
+        match self.begun() {
+            Self::Alone(call) => call.poll_known(context),
+            Self::Waits(waiting) => waiting.poll_known(context),
+        }
+    }
+
+    fn begun(&mut self) -> &mut Self {
+        if let Self::Alone(call) = self
+            && let Some(waiting) = call.begin()
+        {
+            *self = Self::Waits(waiting);
+        }
+        self
+    }
+}
+
+impl Future for Entered {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
+        match self.begun() {
+            Self::Alone(call) => Pin::new(call).poll(context),
+            Self::Waits(waiting) => Pin::new(waiting).poll(context),
+        }
+    }
 }
 
 /// What becomes of an ask that nothing has been written down for yet.
@@ -26,8 +65,8 @@ pub(super) enum Met {
     Refused(StoreError),
     /// It has to wait by itself. Its hash, when it was asked, and its deadline.
     Busy(u64, Instant, Instant),
-    /// A call can be made for it.
-    Free,
+    /// A call can be made for it. Its deadline.
+    Free(Instant),
 }
 
 impl Dispatch {
@@ -38,7 +77,7 @@ impl Dispatch {
         let hash = hash_of_one(&self.hasher, charge);
         let mut queue = self.queue();
         if deadline <= asked || queue.is_free(asked) {
-            return Met::Free;
+            return Met::Free(deadline);
         }
         if queue.is_full() {
             return Met::Refused(self.refuse(queue, asked));
@@ -51,23 +90,15 @@ impl Dispatch {
         Met::Joined(Waiting::new(joined, asked, deadline))
     }
 
-    /// Gives an ask a call of its own, or lets it wait for one that others make.
-    pub(super) fn enter(
+    /// Lets an ask wait for a call that others make.
+    pub(super) fn wait(
         self: &Arc<Self>,
         hash: u64,
         ask: Wanted,
         asked: Instant,
-    ) -> Result<Entered, StoreError> {
+    ) -> Result<Waiting, StoreError> {
         let deadline = ask.deadline;
         let mut queue = self.queue();
-        if let Some(place) = queue.take_off(asked, deadline) {
-            drop(queue);
-            return Ok(Entered::Alone(Box::new(Flight::alone(
-                Arc::clone(self),
-                place,
-                ask,
-            ))));
-        }
         if queue.is_full() {
             return Err(self.refuse(queue, asked));
         }
@@ -76,7 +107,7 @@ impl Dispatch {
         let joined =
             joined.unwrap_or_else(|| queue.push(hash, ask, Arc::new(Callers::new(Arc::clone(self)))));
         self.go_on(queue, asked);
-        Ok(Entered::Waits(Waiting::new(joined, asked, deadline)))
+        Ok(Waiting::new(joined, asked, deadline))
     }
 
     /// Too many wait.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisResult, Value};
-use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout_at};
 
 use super::address::Address;
 pub(super) use super::breaker::LinkState;
@@ -83,13 +84,13 @@ impl Route {
 
     /// The future owns all that it needs. An error that the server answers with is an error; one that stands inside an array
     /// stays there. As long as the future lives, so does the connection, even if it has been replaced.
-    pub(super) fn send(&self, command: Cmd) -> Reply {
-        self.live.connection.send(command)
+    pub(super) fn send(&self, command: Cmd, deadline: Instant) -> Reply {
+        self.live.connection.send(command, deadline)
     }
 
-    /// What came of a call, for breaker and supervisor. A call whose answer came too late for its caller is `Answered`.
-    pub(super) fn report(&self, sent: Instant, what: Report) {
-        self.supervisor.report(&self.live, sent, what);
+    /// What came of a call, and when, for breaker and supervisor. A call whose answer came too late for its caller is `Answered`.
+    pub(super) fn report(&self, sent: Instant, at: Instant, what: Report) {
+        self.supervisor.report(&self.live, (sent, at), what);
     }
 }
 
@@ -108,7 +109,8 @@ pub(super) enum Report {
     Failed(Class),
 }
 
-pub(super) type Reply = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
+/// A reply, or that the deadline has passed. Then it can be polled on: for the reply, if that comes all the same.
+pub(super) type Reply = Pin<Box<dyn Future<Output = Result<RedisResult<Value>, Elapsed>> + Send>>;
 
 /// A connection in use. Dropping the last handle closes it.
 pub(super) struct Live {
@@ -124,29 +126,31 @@ pub(super) enum Connection {
 }
 
 impl Connection {
-    pub(super) fn send(&self, command: Cmd) -> Reply {
+    pub(super) fn send(&self, command: Cmd, deadline: Instant) -> Reply {
         match self {
             Self::Own(connection) => {
                 let mut connection = connection.clone();
-                Box::pin(async move { answer(connection.send_packed_command(&command).await) })
+                let reply = async move { answer(connection.send_packed_command(&command).await) };
+                Box::pin(timeout_at(deadline, reply))
             }
-            Self::Given(connection) => connection.send(command),
+            Self::Given(connection) => connection.send(command, deadline),
         }
     }
 }
 
 /// The user's connection, whatever its type.
 pub(super) trait Shared: Send + Sync {
-    fn send(&self, command: Cmd) -> Reply;
+    fn send(&self, command: Cmd, deadline: Instant) -> Reply;
 }
 
 impl<C> Shared for C
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {
-    fn send(&self, command: Cmd) -> Reply {
+    fn send(&self, command: Cmd, deadline: Instant) -> Reply {
         let mut connection = self.clone();
-        Box::pin(async move { answer(connection.req_packed_command(&command).await) })
+        let reply = async move { answer(connection.req_packed_command(&command).await) };
+        Box::pin(timeout_at(deadline, reply))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The shared store: one atomic script a decision, on the server's clock.
 //!
-//! The path of an ask: [`order`] writes down what it charges; it [enters](enter) alone in a [`flight`], or waits ([`waiting`])
+//! The path of an ask: [`order`] writes down what it charges; it [enters](enter) [`alone`] in a [`flight`], or waits ([`waiting`])
 //! with [`callers`] of equal asks for one that [`queue`] merges and batches, while [`keeper`] keeps the time; [`dispatch`] sends
 //! what waits and hands out answers; [`call`] puts it into a script's words and [`reply`] reads the answer; [`link`] is the way
 //! to the server.
@@ -8,6 +8,7 @@
 
 mod across;
 mod address;
+mod alone;
 mod attempts;
 mod breaker;
 mod builder;
@@ -53,12 +54,12 @@ use tokio::time::Instant;
 pub use self::builder::RedisStoreBuilder;
 pub use self::connect_error::{ConnectError, ConnectErrorKind};
 use self::dispatch::Dispatch;
-use self::enter::{Entered, Met};
+pub(super) use self::enter::Entered;
+use self::enter::Met;
 use self::link::LinkState;
 use self::order::{Amendment, Order, Wanted, deadline_after};
 use self::queue::Answered;
 pub use self::stats::{Latency, RedisStats};
-pub(super) use self::waiting::Waiting;
 use super::ask::Heeds;
 use super::{
     Ask, Change, Changing, ChargeState, Correction, CorrectionKind, LocalAnswers, Outcome, Retry, Stamp,
@@ -221,26 +222,23 @@ impl Store for RedisStore {
         let [charge] = ask.charges else {
             return self.send((ask, Heeds::Enforced), counts, Dispatch::acquire);
         };
-        if !charge.quota.is_unlimited() {
-            match self.dispatch.meet(&self.prefix, ask, charge) {
-                Met::Joined(waiting) => return StoreFuture::shared(waiting),
-                Met::Refused(error) => return StoreFuture::ready(Err(error)),
-                Met::Busy(hash, asked, deadline) => {
-                    let wanted = Wanted {
-                        order: Order::new(&self.prefix, ask, Heeds::Enforced),
-                        want: ask.want,
-                        deadline,
-                    };
-                    return match self.dispatch.enter(hash, wanted, asked) {
-                        Ok(Entered::Waits(waiting)) => StoreFuture::shared(waiting),
-                        Ok(Entered::Alone(call)) => StoreFuture::waiting(call.fly_alone()),
-                        Err(error) => StoreFuture::ready(Err(error)),
-                    };
-                }
-                Met::Free => {}
-            }
+        if charge.quota.is_unlimited() {
+            return self.send((ask, Heeds::Enforced), counts, Dispatch::acquire_in_one);
         }
-        self.send((ask, Heeds::Enforced), counts, Dispatch::acquire_in_one)
+        let wanted = |deadline| Wanted {
+            order: Order::new(&self.prefix, ask, Heeds::Enforced),
+            want: ask.want,
+            deadline,
+        };
+        match self.dispatch.meet(&self.prefix, ask, charge) {
+            Met::Joined(waiting) => StoreFuture::entered(Entered::Waits(waiting)),
+            Met::Refused(error) => StoreFuture::ready(Err(error)),
+            Met::Free(deadline) => StoreFuture::entered(Entered::alone(&self.dispatch, wanted(deadline))),
+            Met::Busy(hash, asked, deadline) => match self.dispatch.wait(hash, wanted(deadline), asked) {
+                Ok(waiting) => StoreFuture::entered(Entered::Waits(waiting)),
+                Err(error) => StoreFuture::ready(Err(error)),
+            },
+        }
     }
 
     fn give_back(&self, ask: &Ask<'_>, times: u32, stamp: Stamp) -> StoreFuture<()> {

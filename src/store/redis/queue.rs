@@ -145,7 +145,7 @@ impl Queue {
 
     /// A place for a call that can be made now.
     pub(super) fn take_off(&mut self, now: Instant, deadline: Instant) -> Option<Place> {
-        self.is_free(now).then(|| self.place(deadline))
+        self.is_free(now).then(|| self.place(now, deadline))
     }
 
     /// A caller that has stopped polling its call keeps its place for a while, and no longer.
@@ -160,8 +160,8 @@ impl Queue {
         self.flights.len() < places
     }
 
-    fn place(&mut self, until: Instant) -> Place {
-        let most = Instant::now() + self.bounds.place;
+    fn place(&mut self, now: Instant, until: Instant) -> Place {
+        let most = now + self.bounds.place;
         self.last_flight += 1;
         self.flights.push((self.last_flight, until.min(most)));
         self.last_flight
@@ -170,12 +170,16 @@ impl Queue {
     /// The next call's place and asks, if a place is free and somebody waits.
     pub(super) fn next_batch(&mut self, per_slot: bool) -> Option<(Place, SmallVec<[Merged; 1]>)> {
         self.is_cluster = per_slot;
-        if self.waiting.is_empty() || !self.has_place(Instant::now()) {
+        if self.waiting.is_empty() {
             return None;
         }
-        let batch = self.take(per_slot);
+        let now = Instant::now();
+        if !self.has_place(now) {
+            return None;
+        }
+        let batch = self.take(now, per_slot);
         let until = batch.iter().map(|merged| merged.latest).max()?;
-        Some((self.place(until), batch))
+        Some((self.place(now, until), batch))
     }
 
     /// Ends a call. It may have lost its place before.
@@ -256,10 +260,9 @@ impl Queue {
     }
 
     /// The next call's asks; with `per_slot`, of one slot of a cluster. Callers who have gone are left out.
-    fn take(&mut self, per_slot: bool) -> SmallVec<[Merged; 1]> {
+    fn take(&mut self, now: Instant, per_slot: bool) -> SmallVec<[Merged; 1]> {
         let mut batch: SmallVec<[Merged; 1]> =
             SmallVec::with_capacity(self.waiting.len().min(self.bounds.counters));
-        let now = Instant::now();
         let mut carried = Carried::default();
         let mut slots = per_slot.then_some(None);
         let mut skipped = Vec::new();

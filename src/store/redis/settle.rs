@@ -5,7 +5,7 @@ use std::mem;
 use hashbrown::HashMap;
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::call;
@@ -131,10 +131,10 @@ impl Dispatch {
         let sent = Instant::now();
         let command = call::settle(self.scripts, by, route.clock(), amendments);
         self.stats.count_settle_call(amendments.len());
-        let result = timeout_at(deadline, route.send(command)).await;
+        let result = route.send(command, deadline).await;
         if result.is_err() {
             self.stats.note_timeout();
-            route.report(sent, Report::TimedOut);
+            route.report(sent, Instant::now(), Report::TimedOut);
         }
         result.ok()
     }

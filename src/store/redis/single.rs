@@ -1,7 +1,7 @@
 //! Calls that are not batched: charges whose outcome is awaited, looks, and resets.
 
 use redis::Cmd;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::call;
@@ -60,9 +60,9 @@ impl Dispatch {
             let route = self.link.route()?;
             let sent = Instant::now();
             let command = command(attempts.by(), route.clock());
-            let Ok(result) = timeout_at(deadline, route.send(command)).await else {
+            let Ok(result) = route.send(command, deadline).await else {
                 self.stats.note_timeout();
-                route.report(sent, Report::TimedOut);
+                route.report(sent, Instant::now(), Report::TimedOut);
                 return Err(self.timed_out(asked, None));
             };
             match self.received(&route, sent, result) {

@@ -127,9 +127,8 @@ impl Supervisor {
         self.lock().breaker.state()
     }
 
-    /// What came of a call on `live`.
-    pub(super) fn report(self: &Arc<Self>, live: &Arc<Live>, sent: Instant, what: Report) {
-        let now = Instant::now();
+    /// What came of a call on `live`, that was sent then, and when.
+    pub(super) fn report(self: &Arc<Self>, live: &Arc<Live>, (sent, now): (Instant, Instant), what: Report) {
         let mut state = self.lock();
         // What comes from a connection that has been given up is no news.
         if !state

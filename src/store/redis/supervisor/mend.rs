@@ -8,6 +8,8 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::super::class::Class;
 use super::super::link::{Connection, Live};
 use super::super::refusal::Refusal;
@@ -88,8 +90,8 @@ pub(super) async fn mend(supervisor: Weak<Supervisor>) {
 
 /// Any answer will do that is no outage. Which node of a cluster answers is unknown, so its time is not taken.
 async fn ask_given(live: &Live) -> Outcome {
-    let reply = live.connection.send(redis::cmd("TIME"));
-    match tokio::time::timeout(PROBE_TIMEOUT, reply).await {
+    let deadline = Instant::now() + PROBE_TIMEOUT;
+    match live.connection.send(redis::cmd("TIME"), deadline).await {
         Ok(Ok(_)) => Outcome::Passed,
         Ok(Err(error)) => {
             let class = Class::of(&error);

@@ -26,18 +26,18 @@ async fn call(link: &Link) -> Result<Value, StoreErrorKind> {
     let sent = Instant::now();
     let mut command = redis::cmd("SET");
     command.arg("tollgate:x").arg(1).arg("PX").arg(1_000);
-    match tokio::time::timeout(ms(100), route.send(command)).await {
+    match route.send(command, sent + ms(100)).await {
         Ok(Ok(value)) => {
-            route.report(sent, Report::Answered);
+            route.report(sent, Instant::now(), Report::Answered);
             Ok(value)
         }
         Ok(Err(error)) => {
             let class = Class::of(&error);
-            route.report(sent, Report::Failed(class));
+            route.report(sent, Instant::now(), Report::Failed(class));
             Err(class.kind())
         }
         Err(_elapsed) => {
-            route.report(sent, Report::TimedOut);
+            route.report(sent, Instant::now(), Report::TimedOut);
             Err(StoreErrorKind::Timeout)
         }
     }
@@ -322,7 +322,8 @@ async fn nothing_is_left_behind() {
     let route = healthy.route().unwrap();
     assert_eq!(tasks(), 1, "the connection's own");
     drop(healthy);
-    assert!(route.send(redis::cmd("PING")).await.is_ok());
+    let ping = route.send(redis::cmd("PING"), Instant::now() + ms(100));
+    assert!(ping.await.is_ok_and(|reply| reply.is_ok()));
     drop(route);
     until("the connection ends with its last handle", || tasks() == 0).await;
     until("the server sees it", || clients(&server) == 0).await;
@@ -519,7 +520,7 @@ fn a_given_connection_needs_no_runtime() {
     let fail = |link: &Link| {
         link.route()
             .unwrap()
-            .report(Instant::now(), Report::Failed(Class::Io));
+            .report(Instant::now(), Instant::now(), Report::Failed(Class::Io));
     };
     for _ in 0..5 {
         fail(&link);
@@ -539,7 +540,9 @@ fn a_given_connection_needs_no_runtime() {
         assert!(start.elapsed() < Duration::from_secs(5));
         std::thread::sleep(ms(5));
     }
-    link.route().unwrap().report(Instant::now(), Report::Answered);
+    link.route()
+        .unwrap()
+        .report(Instant::now(), Instant::now(), Report::Answered);
     fail(&link);
     assert_eq!(reason(&link), None);
 }
