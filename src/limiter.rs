@@ -1,6 +1,7 @@
 //! The engine without HTTP.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -260,7 +261,9 @@ impl Limiter {
             // Only what has to wait is kept.
             key
         };
-        self.decide_otherwise(cost, |_| &key).await
+        // Made where it stays: awaited by itself, it would be moved first, and it is large.
+        let mut checking = self.decide_otherwise(cost, |_| &key);
+        poll_fn(|context| Pin::new(&mut checking).poll(context)).await
     }
 
     /// Charges `cost` units to the key that `key_of` names for each policy, all or nothing.

@@ -113,11 +113,6 @@ impl Waiting {
         }
         &mut self.seats[place]
     }
-
-    fn wakers(&mut self) -> impl Iterator<Item = Waker> {
-        let left = self.seats.iter_mut().filter_map(|seat| seat.waker.take());
-        left.map(|(waker, _)| waker)
-    }
 }
 
 impl Callers {
@@ -269,7 +264,8 @@ impl Callers {
         let wakers: SmallVec<[Waker; 8]> = {
             let mut waiting = self.waiting();
             waiting.watched = None;
-            waiting.wakers().collect()
+            let left = waiting.seats.iter_mut().filter_map(|seat| seat.waker.take());
+            left.map(|(waker, _)| waker).collect()
         };
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -311,8 +307,7 @@ impl Callers {
     /// Gives each one that is still there its share, in order of arrival.
     fn tell(&self, callers: &[Caller], answer: Result<(Order, Answer), StoreError>) -> Remains {
         let mut remains = Remains::default();
-        let wakers: SmallVec<[Waker; 1]>;
-        {
+        let seats = {
             let mut waiting = self.waiting();
             let mut shares = SmallVec::with_capacity(callers.len());
             let granted = answer.as_ref().map_or(0, |(_, answer)| answer.granted);
@@ -352,9 +347,12 @@ impl Callers {
                 shares,
                 refusal,
             }));
-            wakers = waiting.wakers().collect();
+            // Who comes back finds what was told, and needs no seat.
+            mem::take(&mut waiting.seats)
+        };
+        for (waker, _) in seats.into_iter().filter_map(|seat| seat.waker) {
+            waker.wake();
         }
-        wakers.into_iter().for_each(Waker::wake);
         remains
     }
 

@@ -1,17 +1,18 @@
 //! One call on its way, from its place among those in flight to the answers of all its asks.
 
+mod late;
+mod next;
+
 use std::error::Error;
 use std::future::poll_fn;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::call::AcquireCall;
@@ -23,9 +24,6 @@ use super::order::Wanted;
 use super::queue::{Merged, Place};
 use super::reply::{Answer, Replies, Reply};
 use crate::store::{StoreError, StoreErrorKind};
-
-/// How long a reply is awaited after its deadline, so that what it grants can be given back.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// The asks of a call, and who waits for them; nobody, if the call flies alone.
 pub(super) type Asks = SmallVec<[Merged; 1]>;
@@ -134,39 +132,6 @@ impl Flight {
             }
             return Poll::Ready(Flown::Answered);
         }
-    }
-
-    /// Hands out the answers of a call that is done. Whether there is another one to make in its place, for what waits.
-    pub(super) async fn goes_on(&mut self) -> bool {
-        // A task that could rest keeps no place meanwhile.
-        if !self.pays_to_wait() || !runs_by_itself() {
-            self.land();
-            self.hand_out();
-            return false;
-        }
-        self.hand_out();
-        after_the_ready().await;
-        let Some(landed) = self.place.take() else {
-            return false;
-        };
-        let Some((place, asks)) = self.dispatch.next_batch(Some(landed)) else {
-            return false;
-        };
-        self.place = Some(place);
-        self.answers = unanswered(&asks);
-        self.asks = asks;
-        self.attempts = Attempts::default();
-        // There may be more places, and more that waits.
-        self.dispatch.take_along();
-        true
-    }
-
-    /// Whether those who get the answers are to ask first before the next call leaves: they are likely to share an ask of it, or
-    /// more of them ask than wait, so that one call for all is fewer than one for who waits or comes first, and one for the rest.
-    fn pays_to_wait(&self) -> bool {
-        let is_shared = self.asks.iter().any(|merged| merged.present > 1);
-        let answered = self.asks.len();
-        is_shared || answered > 1 && self.dispatch.queue().callers() < answered
     }
 
     /// Sends the asks.
@@ -284,48 +249,6 @@ impl Flight {
             self.dispatch.land(place);
         }
     }
-
-    /// Leaves what is under way to the background.
-    pub(super) fn leave(&mut self) {
-        if let Some(under_way) = self.under_way.take() {
-            let late = Self {
-                dispatch: Arc::clone(&self.dispatch),
-                place: self.place.take(),
-                asks: mem::take(&mut self.asks),
-                answers: mem::take(&mut self.answers),
-                attempts: Attempts::default(),
-                under_way: None,
-                keep: self.keep.take(),
-            };
-            self.dispatch.spawn(late.outlast(under_way));
-        }
-        self.land();
-    }
-
-    /// Awaits a reply that nobody polls any more.
-    async fn outlast(mut self, mut under_way: UnderWay) {
-        let result = match (&mut under_way.reply).await {
-            Ok(result) => Some(result),
-            Err(_) => {
-                under_way.report_timeout(&self.dispatch);
-                self.land();
-                let late = poll_fn(|context| under_way.poll_late(context));
-                timeout(GRACE, late).await.ok()
-            }
-        };
-        self.land();
-        match result.map(|result| self.receive(&under_way, result)) {
-            Some(Ok(_)) => self.fail(StoreErrorKind::Overloaded, TooLate),
-            Some(Err((class, cause))) => self.fail(class.kind(), cause),
-            None => self.fail(StoreErrorKind::Timeout, TooLate),
-        }
-        if let Some(keep) = self.keep.take()
-            && keep.await.unwrap_or(false)
-        {
-            self.answers.clear();
-        }
-        self.hand_out();
-    }
 }
 
 impl UnderWay {
@@ -335,44 +258,12 @@ impl UnderWay {
             self.route.report(self.sent, Instant::now(), Report::TimedOut);
         }
     }
-
-    /// The reply, if it comes after all: its deadline has passed.
-    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<Value>> {
-        match self.reply.as_mut().poll(context) {
-            Poll::Ready(Ok(result)) => Poll::Ready(result),
-            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.leave();
-        self.hand_out();
-    }
 }
 
 /// As many answers as there are asks, none of which is there.
 fn unanswered(asks: &[Merged]) -> Answers {
-    let mut answers = Answers::new();
+    // Made in place for one.
+    let mut answers = Answers::from_buf([None]);
     answers.resize_with(asks.len(), || None);
     answers
-}
-
-/// Whether tasks go on by themselves here. On other runtimes they rest while nobody drives them.
-fn runs_by_itself() -> bool {
-    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
-}
-
-/// Lets all run that are ready now. Tokio's own way of yielding comes back after a fixed number of them.
-async fn after_the_ready() {
-    let mut is_first = true;
-    poll_fn(|context| match mem::take(&mut is_first) {
-        true => {
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-        false => Poll::Ready(()),
-    })
-    .await;
 }
