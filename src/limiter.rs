@@ -422,7 +422,7 @@ impl Limiter {
                     charges.push(charge);
                     handlings.push(policy.handling());
                 }
-                Err(reason) => exemptions.push(Exemption::of(policy.name.clone(), reason)),
+                Err(reason) => exemptions.push(Exemption::of(policy.name.copied(), reason)),
             }
         }
         (charges, handlings, exemptions)

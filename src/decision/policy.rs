@@ -30,7 +30,7 @@ impl PolicyDecision {
     #[inline]
     pub(super) fn new(charge: &Charge<'_>, state: &ChargeState, stamp: Stamp, allowed: bool) -> Self {
         Self {
-            name: charge.policy.clone(),
+            name: charge.policy.copied(),
             quota: charge.quota,
             cost: charge.cost,
             mode: charge.mode,
@@ -52,7 +52,7 @@ impl PolicyDecision {
     #[inline(always)]
     pub(super) fn of_known(charge: &Charge<'_>, outcome: &KnownOutcome) -> Self {
         Self {
-            name: charge.policy.clone(),
+            name: charge.policy.copied(),
             quota: charge.quota,
             cost: charge.cost,
             mode: Mode::Enforce,

@@ -75,10 +75,10 @@ impl Config {
         match policy.take(request, &mut key) {
             Ok(taken) => self.assess_one(request, (policy, taken, key), started),
             Err(Untaken::Exempt(reason)) => {
-                self.exempt(request, Exemption::of(policy.name.clone(), reason), started)
+                self.exempt(request, Exemption::of(policy.name.copied(), reason), started)
             }
             Err(Untaken::Refuse(status)) => {
-                let exemption = Exemption::of(policy.name.clone(), ExemptReason::MissingKey);
+                let exemption = Exemption::of(policy.name.copied(), ExemptReason::MissingKey);
                 self.refuse(request, status, vec![exemption], started)
             }
         }
@@ -210,9 +210,9 @@ impl Config {
                     taken,
                     key: key.finish(),
                 }),
-                Err(Untaken::Exempt(reason)) => exemptions.push(Exemption::of(policy.name.clone(), reason)),
+                Err(Untaken::Exempt(reason)) => exemptions.push(Exemption::of(policy.name.copied(), reason)),
                 Err(Untaken::Refuse(status)) => {
-                    exemptions.push(Exemption::of(policy.name.clone(), ExemptReason::MissingKey));
+                    exemptions.push(Exemption::of(policy.name.copied(), ExemptReason::MissingKey));
                     return Err(status);
                 }
             }

@@ -19,6 +19,7 @@ use self::live::Live;
 pub use self::live::{ParseModeError, PolicyHandle, PolicyMode};
 pub use self::missing::MissingKey;
 use self::missing::MissingWarning;
+pub(crate) use self::name::SharedName;
 pub use self::name::{PolicyName, PolicyNameError};
 pub use self::quotas::Quotas;
 pub(crate) use self::set::{PolicySet, check_names};

@@ -7,7 +7,7 @@ use quick_cache::{Equivalent, UnitWeighter, sync};
 use super::{Charge, ChargeState, Nanos, Stamp};
 use crate::clock::micros_up;
 use crate::key::Key;
-use crate::policy::PolicyName;
+use crate::policy::SharedName;
 use crate::quota::Quota;
 use crate::store::{KnownOutcome, Retry, Wait};
 
@@ -24,7 +24,7 @@ pub(super) struct DenyCache {
 struct Counter {
     hash: u64,
     key: Key,
-    policy: PolicyName,
+    policy: SharedName,
     quota: Quota,
     is_penalized: bool,
 }
@@ -173,7 +173,7 @@ impl Wanted<'_> {
         Counter {
             hash,
             key: charge.key.clone(),
-            policy: charge.policy.clone(),
+            policy: charge.policy.shared(),
             quota: charge.quota,
             is_penalized: charge.penalty.is_some(),
         }
@@ -187,7 +187,7 @@ impl Equivalent<Counter> for Wanted<'_> {
         hash == counter.hash
             && charge.quota == counter.quota
             && charge.penalty.is_some() == counter.is_penalized
-            && charge.policy == &counter.policy
+            && counter.policy.is(charge.policy)
             && charge.key == &counter.key
     }
 }

@@ -7,7 +7,7 @@ use super::held::Held;
 use super::kept_key::KeptKey;
 use super::table::{Kept, Table};
 use crate::algorithm::{After, Before, Taken, Terms};
-use crate::policy::PolicyName;
+use crate::policy::{PolicyName, SharedName};
 use crate::quota::Layout;
 use crate::store::Charge;
 
@@ -55,12 +55,8 @@ impl<'a> Identity<'a> {
     }
 
     pub(super) fn same_counter(&self, other: &Identity<'_>) -> bool {
-        self.key == other.key && self.same_but_for_keys(other)
-    }
-
-    #[inline]
-    fn same_but_for_keys(&self, other: &Identity<'_>) -> bool {
-        self.window == other.window
+        self.key == other.key
+            && self.window == other.window
             && self.layout == other.layout
             && self.offset == other.offset
             && self.policy == other.policy
@@ -73,7 +69,7 @@ impl<'a> Identity<'a> {
 #[repr(C)]
 pub(super) struct Entry {
     key: KeptKey,
-    policy: PolicyName,
+    policy: SharedName,
     window: u64,
     offset: u64,
     layout: Layout,
@@ -94,11 +90,11 @@ impl Entry {
             Some(_) => Held::first_bytes(terms),
             None => Held::shared_first_bytes(terms),
         };
-        Self::place_bytes(identity) + state
+        Self::place_bytes(identity.key) + state
     }
 
-    fn place_bytes(identity: &Identity<'_>) -> usize {
-        Table::<Self>::ENTRY_BYTES + identity.key.map_or(0, KeptKey::heap_bytes)
+    fn place_bytes(key: Option<&[u8]>) -> usize {
+        Table::<Self>::ENTRY_BYTES + key.map_or(0, KeptKey::heap_bytes)
     }
 
     /// A counter whose first bytes are already taken.
@@ -106,7 +102,7 @@ impl Entry {
     pub(super) fn new(identity: &Identity<'_>, terms: &Terms, now: u64) -> Self {
         Self {
             key: KeptKey::new(identity.key.unwrap_or_default()),
-            policy: identity.policy.clone(),
+            policy: identity.policy.shared(),
             window: identity.window,
             offset: identity.offset,
             layout: identity.layout,
@@ -131,27 +127,21 @@ impl Entry {
     }
 
     #[inline]
-    pub(super) fn identity(&self) -> Identity<'_> {
-        Identity {
-            key: (!self.shared).then(|| self.key.as_bytes()),
-            policy: &self.policy,
-            layout: self.layout,
-            window: self.window,
-            offset: self.offset,
-        }
-    }
-
-    #[inline]
     pub(super) fn is_of(&self, identity: &Identity<'_>) -> bool {
         let same_key = match identity.key {
             Some(key) => !self.shared && self.key == *key,
             None => self.shared,
         };
-        same_key && self.identity().same_but_for_keys(identity)
+        same_key
+            && self.window == identity.window
+            && self.layout == identity.layout
+            && self.offset == identity.offset
+            && self.policy.is(identity.policy)
     }
 
     pub(super) fn bytes(&self) -> usize {
-        Self::place_bytes(&self.identity()) + self.held.bytes()
+        let key = (!self.shared).then(|| self.key.as_bytes());
+        Self::place_bytes(key) + self.held.bytes()
     }
 
     pub(super) const fn is_shared(&self) -> bool {

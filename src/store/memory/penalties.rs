@@ -10,7 +10,7 @@ use super::kept_key::KeptKey;
 use super::table::{Kept, Table};
 use crate::algorithm::Offences;
 use crate::penalty::Penalty;
-use crate::policy::PolicyName;
+use crate::policy::{PolicyName, SharedName};
 use crate::store::{Ask, Charge};
 
 /// Whose offences they are.
@@ -40,7 +40,7 @@ impl<'a> Offender<'a> {
 #[derive(Debug)]
 pub(super) struct Record {
     key: KeptKey,
-    policy: PolicyName,
+    policy: SharedName,
     offences: Offences,
     /// From this time on the state equals no state.
     expires_at: u64,
@@ -49,16 +49,13 @@ pub(super) struct Record {
 }
 
 impl Record {
-    fn offender(&self) -> Offender<'_> {
-        Offender {
-            key: self.key.as_bytes(),
-            policy: &self.policy,
-        }
+    fn is_of(&self, offender: &Offender<'_>) -> bool {
+        self.key == *offender.key && self.policy.is(offender.policy)
     }
 
     /// What a record takes from the budget: itself and its place in the table, and a long key.
-    fn bytes(offender: &Offender<'_>) -> usize {
-        Table::<Self>::ENTRY_BYTES + KeptKey::heap_bytes(offender.key)
+    fn bytes(key: &[u8]) -> usize {
+        Table::<Self>::ENTRY_BYTES + KeptKey::heap_bytes(key)
     }
 
     fn write(&mut self, offences: Offences, penalty: &Penalty) {
@@ -89,7 +86,7 @@ impl Penalties {
     /// The offences of one who has a record.
     pub(super) fn get(&self, hash: u64, offender: &Offender<'_>) -> Option<Offences> {
         let records = self.records.as_ref()?;
-        let bucket = records.find(hash, |record| record.offender() == *offender)?;
+        let bucket = records.find(hash, |record| record.is_of(offender))?;
         Some(records.entry(bucket).offences)
     }
 
@@ -103,20 +100,20 @@ impl Penalties {
         budget: &Budget,
     ) -> bool {
         let records = self.records.get_or_insert_default();
-        if let Some(record) = records.find_mut(hash, |record| record.offender() == *offender) {
+        if let Some(record) = records.find_mut(hash, |record| record.is_of(offender)) {
             record.write(offences, penalty);
             return true;
         }
         if records.is_full() || budget.is_full() {
             sweep(records, now, SWEEP_PER_NEW_RECORD, budget);
         }
-        if !budget.take_key(Record::bytes(offender)) {
+        if !budget.take_key(Record::bytes(offender.key)) {
             budget.count_overflow();
             return false;
         }
         let mut record = Box::new(Record {
             key: KeptKey::new(offender.key),
-            policy: offender.policy.clone(),
+            policy: offender.policy.shared(),
             offences,
             expires_at: 0,
             lasts: 0,
@@ -128,9 +125,9 @@ impl Penalties {
 
     pub(super) fn remove(&mut self, hash: u64, offender: &Offender<'_>, budget: &Budget) {
         let Some(records) = &mut self.records else { return };
-        let found = records.find(hash, |record| record.offender() == *offender);
+        let found = records.find(hash, |record| record.is_of(offender));
         if let Some(record) = found.and_then(|bucket| records.remove(bucket)) {
-            budget.return_key(Record::bytes(&record.offender()));
+            budget.return_key(Record::bytes(record.key.as_bytes()));
         }
     }
 
@@ -145,7 +142,7 @@ impl Penalties {
 
 fn sweep(records: &mut Table<Record>, now: u64, count: usize, budget: &Budget) -> bool {
     records.sweep(now, count, |record| {
-        budget.return_key(Record::bytes(&record.offender()));
+        budget.return_key(Record::bytes(record.key.as_bytes()));
     })
 }
 
