@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use crate::quota::Quota;
@@ -10,55 +9,52 @@ use crate::quota::Quota;
 /// The name of a policy: what separates its counters from other policies' and what clients see in
 /// `RateLimit-Policy`. 1 to 64 ASCII letters, digits and `-`, `_`, `.`, `/` or `:`. Cheap to clone.
 #[derive(Clone)]
-pub struct PolicyName(Form);
-
-#[derive(Clone)]
-enum Form {
-    /// Of a policy.
-    Shared(SharedName),
-    /// Of what was decided.
-    Copied(Short),
+pub struct PolicyName {
+    /// Empty, if it is too long.
+    short: Short,
+    /// The whole of a policy's name, and of what is too long.
+    shared: Option<SharedName>,
 }
 
 /// A name behind one thin pointer, as every counter in memory holds one.
 #[derive(Clone)]
 pub(crate) struct SharedName(Arc<Name>);
 
-/// On cache lines of its own, two as processors fetch them in pairs: every decision reads a name, and need not wait for
-/// counters that come and go, and are counted beside it.
+/// On cache lines of its own, two as processors fetch them in pairs: all requests read a name, while the counters that hold it,
+/// and are counted beside it, come and go.
 #[repr(align(128))]
 struct Name {
     text: Box<str>,
     /// Of the text, so that tables need not hash it again for each request.
     hash: u64,
-    /// The text, if it is short.
-    short: Option<Short>,
 }
 
-/// The text of nearly all names. In whole words, as decisions are moved a lot.
-#[derive(Clone, Copy)]
-#[repr(C, align(8))]
-struct Short {
-    bytes: [u8; Self::MAX],
-    /// Which leaves a number for the other form.
-    len: NonZeroU8,
-}
-
-const _: () = assert!(size_of::<PolicyName>() == size_of::<Short>());
+/// The text of nearly all names, and zeros behind it. In whole words, as decisions are moved a lot: a length beside the text would
+/// have it moved in pieces that overlap, and whoever reads on has to wait for what was written in other pieces.
+#[derive(Clone, Copy, PartialEq)]
+struct Short([[u8; 8]; Self::MAX / 8]);
 
 impl Short {
-    const MAX: usize = 23;
+    const MAX: usize = 24;
 
-    fn new(text: &str) -> Option<Self> {
-        let mut bytes = [0; Self::MAX];
-        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
-        let len = NonZeroU8::new(text.len() as u8)?;
-        Some(Self { bytes, len })
+    /// Empty, if the text is too long.
+    fn new(text: &str) -> Self {
+        let mut words = [[0; 8]; Self::MAX / 8];
+        if let Some(start) = words.as_flattened_mut().get_mut(..text.len()) {
+            start.copy_from_slice(text.as_bytes());
+        }
+        Self(words)
     }
 
     #[inline]
+    const fn is_empty(&self) -> bool {
+        u64::from_ne_bytes(self.0[0]) == 0
+    }
+
     fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len.get()).min(Self::MAX)]
+        let bytes = self.0.as_flattened();
+        let len = bytes.iter().position(|byte| *byte == 0);
+        &bytes[..len.unwrap_or(Self::MAX)]
     }
 }
 
@@ -66,7 +62,6 @@ impl SharedName {
     fn new(text: Box<str>) -> Self {
         Self(Arc::new(Name {
             hash: PolicyName::hash_of(&text),
-            short: Short::new(&text),
             text,
         }))
     }
@@ -74,9 +69,9 @@ impl SharedName {
     /// Whether it is the same name: mostly the same pointer.
     #[inline]
     pub(crate) fn is(&self, name: &PolicyName) -> bool {
-        match &name.0 {
-            Form::Shared(shared) => self == shared,
-            Form::Copied(short) => self.0.text.as_bytes() == short.as_bytes(),
+        match &name.shared {
+            Some(shared) => self == shared,
+            None => self.0.text.as_bytes() == name.short.as_bytes(),
         }
     }
 }
@@ -99,29 +94,30 @@ impl PolicyName {
     }
 
     fn unchecked(text: Box<str>) -> Self {
-        Self(Form::Shared(SharedName::new(text)))
+        Self {
+            short: Short::new(&text),
+            shared: Some(SharedName::new(text)),
+        }
     }
 
     /// The name for what was decided. A short one is copied, with no count of its holders: decisions are made and dropped on all
     /// cores at once, and each change of such a count waits for the one before, on whichever core that was.
     #[inline(always)]
     pub(crate) fn copied(&self) -> Self {
-        match &self.0 {
-            Form::Shared(shared) => Self(match shared.0.short {
-                Some(short) => Form::Copied(short),
-                None => Form::Shared(shared.clone()),
-            }),
-            Form::Copied(short) => Self(Form::Copied(*short)),
+        Self {
+            short: self.short,
+            shared: match self.short.is_empty() {
+                true => self.shared.clone(),
+                false => None,
+            },
         }
     }
 
     /// The name for what is kept: of a policy's own name, without an allocation.
     #[inline]
     pub(crate) fn shared(&self) -> SharedName {
-        match &self.0 {
-            Form::Shared(shared) => shared.clone(),
-            Form::Copied(_) => SharedName::new(self.as_str().into()),
-        }
+        let new = || SharedName::new(self.as_str().into());
+        self.shared.clone().unwrap_or_else(new)
     }
 
     /// Of a name's text, what [`text_hash`](Self::text_hash) is.
@@ -138,9 +134,9 @@ impl PolicyName {
 
     #[inline]
     pub(crate) fn text_hash(&self) -> u64 {
-        match &self.0 {
-            Form::Shared(shared) => shared.0.hash,
-            Form::Copied(_) => Self::hash_of(self.as_str()),
+        match &self.shared {
+            Some(shared) => shared.0.hash,
+            None => Self::hash_of(self.as_str()),
         }
     }
 
@@ -156,17 +152,9 @@ impl PolicyName {
     #[must_use]
     #[inline]
     pub fn as_str(&self) -> &str {
-        match &self.0 {
-            Form::Shared(shared) => &shared.0.text,
-            Form::Copied(short) => str::from_utf8(short.as_bytes()).expect("names are ASCII"),
-        }
-    }
-
-    #[inline]
-    fn as_bytes(&self) -> &[u8] {
-        match &self.0 {
-            Form::Shared(shared) => shared.0.text.as_bytes(),
-            Form::Copied(short) => short.as_bytes(),
+        match &self.shared {
+            Some(shared) => &shared.0.text,
+            None => str::from_utf8(self.short.as_bytes()).expect("names are ASCII"),
         }
     }
 }
@@ -181,9 +169,10 @@ impl PartialEq for SharedName {
 impl PartialEq for PolicyName {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        match &self.0 {
-            Form::Shared(shared) => shared.is(other),
-            Form::Copied(short) => short.as_bytes() == other.as_bytes(),
+        match (&self.shared, &other.shared) {
+            (Some(shared), _) => shared.is(other),
+            (None, Some(shared)) => shared.is(self),
+            (None, None) => self.short == other.short,
         }
     }
 }
@@ -258,10 +247,7 @@ mod tests {
     use super::*;
 
     fn holders(name: &PolicyName) -> Option<usize> {
-        match &name.0 {
-            Form::Shared(shared) => Some(Arc::strong_count(&shared.0)),
-            Form::Copied(_) => None,
-        }
+        name.shared.as_ref().map(|shared| Arc::strong_count(&shared.0))
     }
 
     #[test]
@@ -281,9 +267,11 @@ mod tests {
             assert_eq!(copy.as_str(), text);
             assert_eq!((hash(&copy), copy.text_hash()), (hash(&name), name.text_hash()));
             for copy in [copy.clone(), copy.copied(), copy] {
-                assert!(copy == name && name == copy && name.shared().is(&copy));
-                assert!(copy != other && other != copy && !other.shared().is(&copy));
-                assert!(copy.shared() == name.shared() && copy.shared() != other.shared());
+                assert_eq!((&copy, &name), (&name, &copy));
+                assert_ne!(copy, other);
+                assert_ne!(other, copy);
+                assert!(name.shared().is(&copy) && !other.shared().is(&copy));
+                assert_eq!(copy.shared(), name.shared());
             }
         }
     }
