@@ -26,8 +26,19 @@ const MOST_ENTRIES: usize = 65_536;
 
 /// What this instance has taken ahead.
 pub(super) struct Book {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Lock]>,
     shortest_life: AtomicU64,
+}
+
+/// A shard on cache lines of its own, two as processors fetch them in pairs.
+#[repr(align(128))]
+#[derive(Default)]
+struct Lock(Mutex<Shard>);
+
+impl Lock {
+    fn lock(&self) -> MutexGuard<'_, Shard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Default)]
@@ -70,7 +81,7 @@ pub(super) struct Debit {
 impl Book {
     pub(super) fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Lock::default()).collect(),
             shortest_life: AtomicU64::new(Nanos::MAX),
         }
     }
@@ -78,7 +89,7 @@ impl Book {
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         // The lower bits choose the place in a table.
         let shard = (hash >> 32) as usize % SHARDS;
-        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard].lock()
     }
 
     /// Pays a charge of what was taken ahead, if enough is there.
@@ -159,7 +170,7 @@ impl Book {
     ) -> Vec<Return> {
         let mut returns = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shard = shard.lock();
             shard.entries.retain(|entry| {
                 entry.sweep((now, next), voided(entry.hash()), all, &mut returns);
                 !entry.is_over(now)
@@ -178,13 +189,7 @@ impl Book {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| {
-            shard
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .entries
-                .is_empty()
-        })
+        self.shards.iter().all(|shard| shard.lock().entries.is_empty())
     }
 }
 

@@ -75,7 +75,7 @@ impl Leases {
             self.fly(refill, deadline);
         }
         let paid = paid?;
-        add(&self.local.counters().leased, 1);
+        self.local.counters().count_leased();
         Some(paid)
     }
 
@@ -124,7 +124,7 @@ impl Leases {
             return None;
         }
         let first = all.first()?.outcome.now;
-        add(&self.local.counters().leased, 1);
+        self.local.counters().count_leased();
         let mut paid = all.iter();
         let (mut states, mut stamps) = (SmallVec::<[_; 4]>::new(), SmallVec::<[Stamp; 4]>::new());
         for charge in charges {

@@ -168,7 +168,7 @@ impl LocalAnswers {
 
     #[inline]
     pub(crate) fn count_denied(&self) {
-        add(&self.shared.counters.denied, 1);
+        self.shared.counters.count_denied();
     }
 
     /// Remembers what a denial says. It was asked for at `sent`, or later.

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Hard caps on keys and bytes, and what is held of them. Taken before memory is, so neither is ever exceeded.
+/// Hard caps on keys and bytes, and what is held of them. Taken before memory is, so neither is ever exceeded. On
+/// cache lines of its own, two as processors fetch them in pairs: every request reads what lies beside it.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Budget {
     max_keys: usize,
     max_bytes: usize,
