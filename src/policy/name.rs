@@ -35,7 +35,7 @@ struct Name {
 struct Short([[u8; 8]; Self::MAX / 8]);
 
 impl Short {
-    const MAX: usize = 24;
+    const MAX: usize = 16;
 
     /// Empty, if the text is too long.
     fn new(text: &str) -> Self {
