@@ -90,11 +90,9 @@ impl Asked {
         let is_ordinary = charge.mode == Mode::Enforce && charge.penalty.is_none();
         if is_ordinary
             && let Some(known) = ready!(self.answering.poll_known(context))
-            && self
-                .learns
-                .is_none_or(|learns| known.granted && !learns.of_grants())
+            && (known.granted || self.learns.is_none())
         {
-            return Poll::Ready(engine.conclude_known(charge, &known));
+            return Poll::Ready(engine.conclude_known(charge, &known, self.learns));
         }
         let answer = ready!(Pin::new(&mut self.answering).poll(context));
         Poll::Ready(self.conclude(engine, charge, answer))

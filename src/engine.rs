@@ -274,8 +274,18 @@ impl Engine {
     }
 
     /// What a store that can tell it like that said of one charge.
-    pub(crate) fn conclude_known(&self, charge: &Charge<'_>, known: &KnownOutcome) -> Decision {
+    pub(crate) fn conclude_known(
+        &self,
+        charge: &Charge<'_>,
+        known: &KnownOutcome,
+        learns: Option<Learns>,
+    ) -> Decision {
         self.log_recovery();
+        if let Some(front) = &self.front
+            && learns.is_some_and(|learns| learns.has_lease)
+        {
+            front.leases.observe_one(charge, &known.state(), !known.granted);
+        }
         decision_of(charge, known, Source::Store)
     }
 
@@ -456,13 +466,6 @@ impl Front {
 pub(crate) struct Learns {
     asked: Instant,
     has_lease: bool,
-}
-
-impl Learns {
-    /// Whether there is anything to be learned of a grant.
-    pub(crate) const fn of_grants(self) -> bool {
-        self.has_lease
-    }
 }
 
 /// Nearly always of one, which is made in place.

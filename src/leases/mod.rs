@@ -166,14 +166,16 @@ impl Leases {
     /// Learns what the store has said to a request.
     pub(crate) fn observe(&self, charges: &[Charge<'_>], outcome: &Outcome) {
         for (charge, state) in charges.iter().zip(&outcome.states) {
-            let hash = self.local.hash(charge.key, charge.policy);
-            let is_denied = outcome.granted == 0 && state.retry != Retry::Now;
-            for each in self
-                .book
-                .observe((hash, charge), (state, is_denied), self.local.voided_at(hash))
-            {
-                self.give_back(each);
-            }
+            self.observe_one(charge, state, outcome.granted == 0 && state.retry != Retry::Now);
+        }
+    }
+
+    /// The same of one charge.
+    pub(crate) fn observe_one(&self, charge: &Charge<'_>, state: &ChargeState, is_denied: bool) {
+        let hash = self.local.hash(charge.key, charge.policy);
+        let voided = self.local.voided_at(hash);
+        for each in self.book.observe((hash, charge), (state, is_denied), voided) {
+            self.give_back(each);
         }
     }
 
