@@ -20,16 +20,13 @@ pub struct PolicyName {
 #[derive(Clone)]
 pub(crate) struct SharedName(Arc<Name>);
 
-/// On cache lines of its own, two as processors fetch them in pairs: all requests read a name, while the counters that hold it,
-/// and are counted beside it, come and go.
-#[repr(align(128))]
 struct Name {
     text: Box<str>,
     /// Of the text, so that tables need not hash it again for each request.
     hash: u64,
 }
 
-/// The text of nearly all names, and zeros behind it. In whole words, as decisions are moved a lot: a length beside the text would
+/// The text of a name of few bytes, and zeros behind it; default names of exact logs are that short. In whole words, as decisions are moved a lot: a length beside the text would
 /// have it moved in pieces that overlap, and whoever reads on has to wait for what was written in other pieces.
 #[derive(Clone, Copy, PartialEq)]
 struct Short([[u8; 8]; Self::MAX / 8]);
@@ -143,7 +140,11 @@ impl PolicyName {
     #[track_caller]
     pub(crate) fn expect(name: impl TryInto<Self, Error: fmt::Display>) -> Self {
         match name.try_into() {
-            Ok(name) => name,
+            // What counts under it holds it: one that was copied is shared again, once.
+            Ok(name) => Self {
+                shared: Some(name.shared()),
+                ..name
+            },
             Err(error) => panic!("{error}"),
         }
     }
@@ -268,6 +269,7 @@ mod tests {
             assert_eq!((hash(&copy), copy.text_hash()), (hash(&name), name.text_hash()));
             for copy in [copy.clone(), copy.copied(), copy] {
                 assert_eq!((&copy, &name), (&name, &copy));
+                assert_ne!(copy, other.copied());
                 assert_ne!(copy, other);
                 assert_ne!(other, copy);
                 assert!(name.shared().is(&copy) && !other.shared().is(&copy));
@@ -287,6 +289,25 @@ mod tests {
         let long = PolicyName::expect("x".repeat(Short::MAX + 1));
         let copy = long.copied();
         assert_eq!((holders(&long), holders(&copy)), (Some(2), Some(2)));
+    }
+
+    #[tokio::test]
+    async fn decisions_are_not_counted_as_holders_of_a_short_name() {
+        let key = crate::Key::from("k");
+        for (len, held_by_each) in [(Short::MAX, 0), (Short::MAX + 1, 1)] {
+            let name = PolicyName::expect("x".repeat(len));
+            let quota = Quota::per_minute(9);
+            let limiter = crate::Limiter::new(crate::MemoryStore::new(), quota).name(name.clone());
+            drop(limiter.check(&key).await);
+            let before = holders(&name);
+            let decisions = [limiter.check(&key).await, limiter.check(&key).await];
+            let after = before.map(|before| before + decisions.len() * held_by_each);
+            assert_eq!(holders(&name), after, "{len}");
+            // What is named by a decision has a name to share, as others have.
+            let again = PolicyName::expect(decisions[0].policies()[0].name().clone());
+            assert_eq!(again, name);
+            assert!(holders(&again).is_some());
+        }
     }
 
     #[test]

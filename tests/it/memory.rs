@@ -8,7 +8,7 @@ use allocation_counter::measure;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::store::{Ask, Charge as StoreCharge};
-use tollgate::{Key, MemoryStore, PolicyName, Store};
+use tollgate::{Key, Limiter, MemoryStore, PolicyName, Quota, Rate, Store};
 
 use crate::algorithms::cases;
 use crate::embedded::{Embedded, RULES, at_once, unit};
@@ -89,6 +89,42 @@ fn c11_keys_and_bytes_are_capped() {
         let most = MAX_BYTES as u64 + (512 << 10);
         assert!(used.bytes_max <= most, "{rule:?}: {} bytes", used.bytes_max);
     }
+}
+
+/// Names that are made for each ask have room in what comes on top.
+#[test]
+fn c11_bytes_are_capped_under_names_made_for_each_ask() {
+    const MAX_BYTES: usize = 2 << 20;
+    let embedded = Embedded::with(MemoryStore::builder().max_bytes(MAX_BYTES));
+    let terms = Terms::new(Rule::Bucket, 5, HOUR);
+    let used = measure(|| {
+        for number in 0..20_000 {
+            takes(&embedded, &number.to_string(), terms, 1);
+        }
+    });
+    assert!(embedded.store.stats().overflowed > 0, "the cap was not reached");
+    let most = MAX_BYTES as u64 + (512 << 10);
+    assert!(used.bytes_max <= most, "{} bytes", used.bytes_max);
+}
+
+/// A name out of a decision is shared by all counters of the limiter that is called so, as any other.
+#[test]
+fn c11_a_name_out_of_a_decision_takes_no_bytes_that_are_not_counted() {
+    let limiter =
+        |store: &MemoryStore| Limiter::new(store.clone(), Quota::token_bucket(Rate::per_minute(1), 5));
+    let decision = at_once(limiter(&MemoryStore::new()).name("login").check("k"));
+    let store = MemoryStore::new();
+    let named = limiter(&store).name(decision.policies()[0].name().clone());
+    let used = measure(|| {
+        for number in 0..10_000 {
+            assert!(at_once(named.check(number.to_string())).is_allowed());
+        }
+    });
+    let counted = store.stats().bytes as u64;
+    assert!(
+        used.bytes_current as u64 <= counted,
+        "{used:?}, {counted} counted"
+    );
 }
 
 /// What many keys share is no looser than one of their quotas, wherever their windows begin.
