@@ -7,6 +7,7 @@ mod cases;
 mod cluster;
 mod conformance;
 mod deadlines;
+mod ended;
 mod equivalence;
 mod exact;
 mod faults;

@@ -49,6 +49,7 @@ pub(super) struct Flight {
 struct UnderWay {
     route: Route,
     sent: Instant,
+    deadline: Instant,
     reply: link::Reply,
     /// Which ask each reply is for.
     order: SmallVec<[u16; 16]>,
@@ -147,6 +148,7 @@ impl Flight {
         let deadline = self.asks.iter().map(|merged| merged.latest).max();
         self.under_way = Some(UnderWay {
             sent,
+            deadline: deadline.unwrap_or(sent),
             reply: route.send(command, deadline.unwrap_or(sent)),
             route,
             order,

@@ -68,11 +68,13 @@ impl Keeper {
         }
     }
 
-    /// Does so for ever, or until its runtime ends.
-    pub(super) async fn keep(self: Arc<Self>) {
+    /// Does so for ever, or until its runtime ends, be that before it was polled.
+    pub(super) fn keep(self: Arc<Self>) -> impl Future<Output = ()> + Send {
         let over = Over(self);
-        let mut timer = None;
-        match poll_fn(|context| over.0.poll(&mut timer, context)).await {}
+        async move {
+            let mut timer = None;
+            match poll_fn(|context| over.0.poll(&mut timer, context)).await {}
+        }
     }
 
     fn poll(&self, timer: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Poll<Infallible> {

@@ -4,11 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use pin_project_lite::pin_project;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisResult, Value};
-use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::address::Address;
 pub(super) use super::breaker::LinkState;
@@ -109,8 +110,56 @@ pub(super) enum Report {
     Failed(Class),
 }
 
-/// A reply, or that the deadline has passed. Then it can be polled on: for the reply, if that comes all the same.
-pub(super) type Reply = Pin<Box<dyn Future<Output = Result<RedisResult<Value>, Elapsed>> + Send>>;
+/// A reply, or that the deadline has passed.
+pub(super) type Reply = Pin<Box<dyn Replying>>;
+
+pub(super) trait Replying: Future<Output = Result<RedisResult<Value>, Elapsed>> + Send {
+    /// The reply alone, for who keeps the time by itself. The deadline's timer belongs to the runtime that sent the call, which may
+    /// rest, or have ended.
+    fn poll_reply(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RedisResult<Value>>;
+}
+
+/// The deadline has passed.
+#[derive(Debug)]
+pub(super) struct Elapsed;
+
+pin_project! {
+    /// Both in one box.
+    struct Timed<F> {
+        #[pin]
+        reply: F,
+        #[pin]
+        deadline: Sleep,
+    }
+}
+
+impl<F> Timed<F> {
+    fn boxed(reply: F, deadline: Instant) -> Reply
+    where
+        F: Future<Output = RedisResult<Value>> + Send + 'static,
+    {
+        let deadline = sleep_until(deadline);
+        Box::pin(Self { reply, deadline })
+    }
+}
+
+impl<F: Future<Output = RedisResult<Value>> + Send> Future for Timed<F> {
+    type Output = Result<RedisResult<Value>, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(reply) = this.reply.poll(context) {
+            return Poll::Ready(Ok(reply));
+        }
+        this.deadline.poll(context).map(|()| Err(Elapsed))
+    }
+}
+
+impl<F: Future<Output = RedisResult<Value>> + Send> Replying for Timed<F> {
+    fn poll_reply(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RedisResult<Value>> {
+        self.project().reply.poll(context)
+    }
+}
 
 /// A connection in use. Dropping the last handle closes it.
 pub(super) struct Live {
@@ -131,7 +180,7 @@ impl Connection {
             Self::Own(connection) => {
                 let mut connection = connection.clone();
                 let reply = async move { answer(connection.send_packed_command(&command).await) };
-                Box::pin(timeout_at(deadline, reply))
+                Timed::boxed(reply, deadline)
             }
             Self::Given(connection) => connection.send(command, deadline),
         }
@@ -150,7 +199,7 @@ where
     fn send(&self, command: Cmd, deadline: Instant) -> Reply {
         let mut connection = self.clone();
         let reply = async move { answer(connection.req_packed_command(&command).await) };
-        Box::pin(timeout_at(deadline, reply))
+        Timed::boxed(reply, deadline)
     }
 }
 

@@ -3,11 +3,9 @@
 use std::future::poll_fn;
 use std::mem;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use super::super::attempts::Attempts;
 use super::super::cause::TooLate;
@@ -37,12 +35,14 @@ impl Flight {
 
     /// Awaits a reply that nobody polls any more.
     async fn outlast(mut self, mut under_way: UnderWay) {
-        let result = match (&mut under_way.reply).await {
+        let deadline = under_way.deadline;
+        let in_time = poll_fn(|context| under_way.reply.as_mut().poll_reply(context));
+        let result = match timeout_at(deadline, in_time).await {
             Ok(result) => Some(result),
             Err(_) => {
                 under_way.report_timeout(&self.dispatch);
                 self.land();
-                let late = poll_fn(|context| under_way.poll_late(context));
+                let late = poll_fn(|context| under_way.reply.as_mut().poll_reply(context));
                 timeout(GRACE, late).await.ok()
             }
         };
@@ -58,16 +58,6 @@ impl Flight {
             self.answers.clear();
         }
         self.hand_out();
-    }
-}
-
-impl UnderWay {
-    /// The reply, if it comes after all: its deadline has passed.
-    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<RedisResult<Value>> {
-        match self.reply.as_mut().poll(context) {
-            Poll::Ready(Ok(result)) => Poll::Ready(result),
-            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
-        }
     }
 }
 
