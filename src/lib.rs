@@ -211,6 +211,7 @@ mod layer;
 mod lease;
 mod leases;
 mod limiter;
+mod lock;
 #[doc = include_str!("local_answers.md")]
 pub mod local_answers {}
 mod lookup;

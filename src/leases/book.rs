@@ -6,8 +6,8 @@ mod filter;
 #[cfg(test)]
 mod tests;
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 
@@ -16,6 +16,7 @@ pub(super) use self::entry::{Lot, Return};
 use self::filter::Filter;
 use crate::engine::OwnedCharge;
 use crate::lease::Lease;
+use crate::lock::Lock;
 use crate::settler::Age;
 use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Nanos, Outcome, nanos};
 
@@ -26,19 +27,8 @@ const MOST_ENTRIES: usize = 65_536;
 
 /// What this instance has taken ahead.
 pub(super) struct Book {
-    shards: Box<[Lock]>,
+    shards: Box<[Lock<Shard>]>,
     shortest_life: AtomicU64,
-}
-
-/// A shard on cache lines of its own, two as processors fetch them in pairs.
-#[repr(align(128))]
-#[derive(Default)]
-struct Lock(Mutex<Shard>);
-
-impl Lock {
-    fn lock(&self) -> MutexGuard<'_, Shard> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[derive(Default)]

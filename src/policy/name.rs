@@ -26,8 +26,9 @@ struct Name {
     hash: u64,
 }
 
-/// The text of a name of few bytes, and zeros behind it; default names of exact logs are that short. In whole words, as decisions are moved a lot: a length beside the text would
-/// have it moved in pieces that overlap, and whoever reads on has to wait for what was written in other pieces.
+/// The text of a name of few bytes, and zeros behind it; default names of exact logs are that short. In whole words, as decisions
+/// are moved a lot: a length beside the text would have it moved in pieces that overlap, and whoever reads on has to wait for what
+/// was written in other pieces.
 #[derive(Clone, Copy, PartialEq)]
 struct Short([[u8; 8]; Self::MAX / 8]);
 

@@ -55,11 +55,13 @@ impl<'a> Identity<'a> {
     }
 
     pub(super) fn same_counter(&self, other: &Identity<'_>) -> bool {
-        self.key == other.key
-            && self.window == other.window
-            && self.layout == other.layout
-            && self.offset == other.offset
-            && self.policy == other.policy
+        self.key == other.key && self.kind() == other.kind() && self.policy == other.policy
+    }
+
+    /// What tells a policy's counters of one key apart.
+    #[inline]
+    const fn kind(&self) -> (u64, Layout, u64) {
+        (self.window, self.layout, self.offset)
     }
 }
 
@@ -90,11 +92,12 @@ impl Entry {
             Some(_) => Held::first_bytes(terms),
             None => Held::shared_first_bytes(terms),
         };
-        Self::place_bytes(identity.key) + state
+        Self::place_bytes(identity.key.unwrap_or_default()) + state
     }
 
-    fn place_bytes(key: Option<&[u8]>) -> usize {
-        Table::<Self>::ENTRY_BYTES + key.map_or(0, KeptKey::heap_bytes)
+    /// A shared counter's key is empty.
+    const fn place_bytes(key: &[u8]) -> usize {
+        Table::<Self>::ENTRY_BYTES + KeptKey::heap_bytes(key)
     }
 
     /// A counter whose first bytes are already taken.
@@ -132,16 +135,12 @@ impl Entry {
             Some(key) => !self.shared && self.key == *key,
             None => self.shared,
         };
-        same_key
-            && self.window == identity.window
-            && self.layout == identity.layout
-            && self.offset == identity.offset
-            && self.policy.is(identity.policy)
+        let kind = (self.window, self.layout, self.offset);
+        same_key && kind == identity.kind() && self.policy.is(identity.policy)
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let key = (!self.shared).then(|| self.key.as_bytes());
-        Self::place_bytes(key) + self.held.bytes()
+        Self::place_bytes(self.key.as_bytes()) + self.held.bytes()
     }
 
     pub(super) const fn is_shared(&self) -> bool {

@@ -12,7 +12,7 @@ mod sweeper;
 mod table;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::quality::SeedableRandomState;
@@ -29,6 +29,7 @@ use super::{
     seed,
 };
 use crate::clock::{Clock, micros};
+use crate::lock::Lock;
 
 const DEFAULT_MAX_KEYS: usize = 1_000_000;
 const DEFAULT_MAX_BYTES: usize = 512 << 20;
@@ -65,7 +66,7 @@ pub struct MemoryStore {
 }
 
 struct Shared {
-    shards: Box<[Lock]>,
+    shards: Box<[Lock<Shard>]>,
     budget: Budget,
     clock: Clock,
     seed: SeedableRandomState,
@@ -76,20 +77,6 @@ impl Shared {
     /// The part of a hash that picks the shard is not the part that picks the bucket.
     fn shard_of(&self, hash: u64) -> usize {
         (hash >> 32) as usize & (self.shards.len() - 1)
-    }
-}
-
-/// A shard on cache lines of its own, two as processors fetch them in pairs, so that two cores do not fight over
-/// neighbours.
-#[repr(align(128))]
-#[derive(Default)]
-struct Lock(Mutex<Shard>);
-
-impl Lock {
-    fn lock(&self) -> MutexGuard<'_, Shard> {
-        // A panic under the lock leaves a shard that is consistent enough to go on with: entries are changed in
-        // single steps.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

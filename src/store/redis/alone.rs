@@ -19,7 +19,6 @@ use crate::store::{KnownOutcome, Late, StoreError, StoreErrorKind};
 
 /// Makes a call of its own. Dropped before its end, it leaves that to the background.
 pub(in crate::store) struct Alone {
-    dispatch: Arc<Dispatch>,
     flight: Flight,
     /// When it was first polled.
     asked: Option<Instant>,
@@ -31,7 +30,6 @@ pub(in crate::store) struct Alone {
 impl Alone {
     pub(super) fn new(dispatch: &Arc<Dispatch>, ask: Wanted) -> Self {
         Self {
-            dispatch: Arc::clone(dispatch),
             flight: Flight::alone(Arc::clone(dispatch), ask),
             asked: None,
             has_landed: false,
@@ -44,22 +42,21 @@ impl Alone {
         if self.asked.is_some() {
             return None;
         }
-        self.dispatch.note_runtime();
+        self.flight.dispatch.note_runtime();
         let asked = Instant::now();
         self.asked = Some(asked);
         let deadline = self.flight.asks.first()?.ask.deadline;
         if deadline <= asked {
-            self.end(self.dispatch.timed_out(asked, None));
+            self.end(self.flight.dispatch.timed_out(asked, None));
             return None;
         }
-        self.flight.place = self.dispatch.queue().take_off(asked, deadline);
+        self.flight.place = self.flight.dispatch.queue().take_off(asked, deadline);
         if self.flight.place.is_some() {
             return None;
         }
-        self.flight.answers.clear();
         let ask = self.flight.asks.pop()?.ask;
-        let hash = ask.order.hash(&self.dispatch.hasher);
-        match self.dispatch.wait(hash, ask, asked) {
+        let hash = ask.order.hash(&self.flight.dispatch.hasher);
+        match self.flight.dispatch.wait(hash, ask, asked) {
             Ok(waiting) => Some(waiting),
             Err(error) => {
                 self.end(error);
@@ -85,7 +82,7 @@ impl Alone {
                 self.flight.keep = Some(keep);
                 self.flight.leave();
                 let asked = self.asked.unwrap_or_else(Instant::now);
-                self.end(self.dispatch.timed_out(asked, Some(late)));
+                self.end(self.flight.dispatch.timed_out(asked, Some(late)));
             }
         }
         self.has_landed = true;

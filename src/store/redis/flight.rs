@@ -33,7 +33,7 @@ type Answers = SmallVec<[Option<Result<Answer, StoreError>>; 1]>;
 /// A call. Dropped before its reply is there, it is awaited in the background, in its place until its deadline: whoever
 /// cancels checks takes no more of the server than who waits.
 pub(super) struct Flight {
-    dispatch: Arc<Dispatch>,
+    pub(super) dispatch: Arc<Dispatch>,
     /// None for a call that needs none, has none yet, or has landed.
     pub(super) place: Option<Place>,
     pub(super) asks: Asks,
@@ -145,11 +145,11 @@ impl Flight {
         );
         self.dispatch.stats.count_call(&self.asks);
         let sent = Instant::now();
-        let deadline = self.asks.iter().map(|merged| merged.latest).max();
+        let deadline = self.asks.iter().map(|merged| merged.latest).max().unwrap_or(sent);
         self.under_way = Some(UnderWay {
             sent,
-            deadline: deadline.unwrap_or(sent),
-            reply: route.send(command, deadline.unwrap_or(sent)),
+            deadline,
+            reply: route.send(command, deadline),
             route,
             order,
             is_reported: false,

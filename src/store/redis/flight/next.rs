@@ -2,12 +2,12 @@
 
 use std::future::poll_fn;
 use std::mem;
+use std::sync::Arc;
 use std::task::Poll;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::super::attempts::Attempts;
-use super::{Flight, unanswered};
+use super::Flight;
 
 impl Flight {
     /// Hands out the answers of a call that is done. Whether there is another one to make in its place, for what waits.
@@ -26,10 +26,7 @@ impl Flight {
         let Some((place, asks)) = self.dispatch.next_batch(Some(landed)) else {
             return false;
         };
-        self.place = Some(place);
-        self.answers = unanswered(&asks);
-        self.asks = asks;
-        self.attempts = Attempts::default();
+        *self = Self::new(Arc::clone(&self.dispatch), Some(place), asks);
         // There may be more places, and more that waits.
         self.dispatch.take_along();
         true
