@@ -125,6 +125,16 @@ impl PolicyName {
         hasher.finish()
     }
 
+    /// A name of up to 16 bytes in words: two names are the same if these are. `None` if it is too long.
+    #[inline]
+    pub(crate) const fn short_words(&self) -> Option<[u64; 2]> {
+        let [first, second] = self.short.0;
+        if self.short.is_empty() {
+            return None;
+        }
+        Some([u64::from_ne_bytes(first), u64::from_ne_bytes(second)])
+    }
+
     /// The default name of a policy: its quota in words.
     pub(crate) fn of(quota: &Quota) -> Self {
         Self::unchecked(quota.slug().into())

@@ -266,6 +266,19 @@ impl Quota {
         Self::of(self.limit, self.window, kind)
     }
 
+    /// All that it says: two quotas are the same if these are. The last of them has at most 32 bits.
+    #[inline]
+    pub(crate) const fn words(&self) -> [u64; 4] {
+        let Self {
+            limit,
+            window,
+            form,
+            slots,
+            more,
+        } = *self;
+        [limit, window, more, (form as u64) << 16 | slots as u64]
+    }
+
     const fn of(limit: u64, window: u64, kind: Kind) -> Self {
         let (form, slots, more) = match kind {
             Kind::Unlimited => (Form::Unlimited, 0, 0),

@@ -64,6 +64,17 @@ impl Wait {
         Self(micros - (micros == u64::MAX) as u64)
     }
 
+    /// A number for it, of which [`from_bits`](Self::from_bits) makes the same.
+    #[inline]
+    pub(in crate::store) const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(in crate::store) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// What is left of a wait for something later: never none.
     #[inline]
     pub(crate) fn after(self, micros: u64) -> Self {

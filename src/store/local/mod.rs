@@ -7,6 +7,7 @@ mod stats;
 mod tests;
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,7 +108,6 @@ impl LocalAnswers {
     /// The same of the key's bytes and the hash of the policy's name.
     #[inline]
     pub(crate) fn hash_text(&self, key: &[u8], policy: u64) -> u64 {
-        use std::hash::{BuildHasher, Hasher};
         let mut hasher = self.shared.seed.build_hasher();
         hasher.write(key);
         hasher.write_u64(policy);
@@ -251,7 +251,8 @@ pub struct LocalAnswersBuilder {
 }
 
 impl LocalAnswersBuilder {
-    /// How many denials are remembered at once, each about 450 bytes: 65 536. None, if 0.
+    /// How many denials are remembered at once at most, each about 220 bytes: 65 536. It may be up to seven fewer, and is never more than
+    /// 2²⁴. None, if 0.
     pub const fn deny_cache_size(mut self, denials: usize) -> Self {
         self.deny_size = denials;
         self
@@ -281,7 +282,10 @@ impl LocalAnswersBuilder {
         let is_on = self.deny_size > 0 && !self.deny_age.is_zero();
         LocalAnswers {
             shared: Arc::new(Shared {
-                deny: is_on.then(|| DenyCache::new(self.deny_size, nanos(self.deny_age))),
+                deny: is_on.then(|| {
+                    let secret = (seed.hash_one(1), seed.hash_one(2));
+                    DenyCache::new(self.deny_size, nanos(self.deny_age), secret)
+                }),
                 seed,
                 freed: Marks::new(),
                 voided: Marks::new(),

@@ -35,7 +35,7 @@ async fn no_denial_outlives_its_release_by_a_store_whose_clock_is_fast() {
 
 #[test]
 fn a_denial_is_told_as_of_its_reply_and_served_from_then_on() {
-    let cache = DenyCache::new(16, 1_000_000_000);
+    let cache = DenyCache::new(16, 1_000_000_000, (1, 2));
     let (key, policy) = (Key::from("a"), PolicyName::new("test").expect("a name"));
     let charge = Charge::new(&key, &policy, Quota::per_second(1));
     let (wait, reset_after) = (Duration::from_micros(800_000), Duration::from_micros(900_000));

@@ -137,7 +137,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How many denials are remembered at once, about 450 bytes each, so that what cannot fit yet does not reach the server: 65 536.
+    /// How many denials are remembered at once at most, about 220 bytes each, so that what cannot fit yet does not reach the server: 65 536.
     /// 0 turns the deny cache off. See [local answers](crate::local_answers).
     pub fn deny_cache_size(mut self, denials: usize) -> Self {
         self.local = self.local.deny_cache_size(denials);
