@@ -228,6 +228,7 @@ mod rules;
 mod service;
 mod settler;
 pub mod store;
+mod stripe;
 mod tally;
 #[cfg(feature = "test-util")]
 pub mod testing;

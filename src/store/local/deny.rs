@@ -8,6 +8,7 @@ mod table;
 mod tests;
 mod words;
 
+// For `words`, which are checked with a model's atomics, too.
 use std::sync::atomic;
 
 use siphasher::sip128::SipHasher13;

@@ -1,6 +1,8 @@
 //! What was answered locally.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::stripe::Stripe;
 
 /// What limiters have answered without asking their store. Counts only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,32 +25,18 @@ pub struct LocalStats {
 /// The counters behind [`LocalStats`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Each of a thread of its own.
-    own: [Answered; OWN],
-    /// Of all other threads.
-    shared: Answered,
+    answered: [Answered; Stripe::COUNT],
     pub(crate) refills: AtomicU64,
     pub(crate) units_taken: AtomicU64,
     pub(crate) units_returned: AtomicU64,
 }
 
-/// As many threads count by themselves, the first ones of the process.
-const OWN: usize = 16;
-
-/// What was answered: a number that all threads counted on would take longer than the answers. On cache lines of its own, two as
-/// processors fetch them in pairs.
+/// What threads have answered. On cache lines of its own, two as processors fetch them in pairs.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 struct Answered {
     denied: AtomicU64,
     leased: AtomicU64,
-}
-
-thread_local! {
-    static MINE: Option<usize> = {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        Some(THREADS.fetch_add(1, Relaxed)).filter(|thread| *thread < OWN)
-    };
 }
 
 #[inline]
@@ -59,13 +47,13 @@ pub(crate) fn add(counter: &AtomicU64, number: u64) {
 impl Counters {
     #[inline]
     fn count(&self, of: fn(&Answered) -> &AtomicU64) {
-        match MINE.try_with(|mine| *mine) {
+        let here = Stripe::here();
+        let counter = of(&self.answered[here.index()]);
+        if here.is_own() {
             // Nobody else writes it, and processors take several times as long to add in one step.
-            Ok(Some(mine)) => {
-                let counter = of(&self.own[mine]);
-                counter.store(counter.load(Relaxed) + 1, Relaxed);
-            }
-            Ok(None) | Err(_) => add(of(&self.shared), 1),
+            counter.store(counter.load(Relaxed) + 1, Relaxed);
+        } else {
+            add(counter, 1);
         }
     }
 
@@ -80,8 +68,8 @@ impl Counters {
     }
 
     pub(super) fn snapshot(&self, denials: usize) -> LocalStats {
-        let all = || self.own.iter().chain([&self.shared]);
-        let sum = |of: fn(&Answered) -> &AtomicU64| all().map(|each| of(each).load(Relaxed)).sum();
+        let sum =
+            |of: fn(&Answered) -> &AtomicU64| self.answered.iter().map(|each| of(each).load(Relaxed)).sum();
         LocalStats {
             denied: sum(|each| &each.denied),
             denials,
@@ -102,7 +90,7 @@ mod tests {
     #[test]
     fn what_threads_count_adds_up() {
         let counters = Counters::default();
-        let threads = 2 * OWN as u64 + 1;
+        let threads = 2 * Stripe::COUNT as u64;
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {

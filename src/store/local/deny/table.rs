@@ -8,7 +8,8 @@ use super::words::Words;
 use crate::lock::Lock;
 
 /// Denials by hash: sets of a few slots each, of which a denial may stand in any. Who looks one up writes nothing; who remembers one
-/// has the set to itself. Whatever comes, a set keeps its size: a new denial takes the place of the one that ends first.
+/// has the set to itself. Whatever comes, a set keeps its size: a new denial takes the place of the one that ends first, and be it before
+/// that one, for who was denied just now is likely to come again.
 pub(super) struct Table {
     /// Made when they are first needed.
     sets: Box<[OnceLock<Box<Set>>]>,
@@ -32,7 +33,7 @@ impl Table {
     /// Of so many denials, or a few less.
     pub(super) fn new(size: usize) -> Self {
         let slots = size.clamp(1, SLOTS);
-        let sets = size.min(MAX_SIZE) / slots;
+        let sets = (size.min(MAX_SIZE) / slots).max(1);
         Self {
             sets: (0..sets).map(|_| OnceLock::new()).collect(),
             slots,

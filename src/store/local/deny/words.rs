@@ -12,8 +12,8 @@ pub(super) struct Words<const N: usize> {
     words: [AtomicU64; N],
 }
 
-/// Words that are being read. They may be those of several writings, which is found out when all are read: nothing may be concluded
-/// from them before.
+/// Words that are being read. They may be those of several writings, which is found out when all are read: nothing but that there
+/// is nothing to be read may be concluded from them before.
 pub(super) struct Reading<'a, const N: usize>(&'a [AtomicU64; N]);
 
 impl<const N: usize> Words<N> {
