@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
-use crate::deciding::{Answering, Asked, Decided, Deciding, DecidingOne};
+use crate::deciding::{Decided, Deciding};
 use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
@@ -22,7 +22,7 @@ use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
-    Ask, Charge, Correction, KnownOutcome, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
+    Ask, Awaited, Charge, Correction, KnownOutcome, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
     StoreError, StoreErrorKind, StoreFuture,
 };
 
@@ -69,6 +69,7 @@ pub(crate) enum Act {
 }
 
 impl Act {
+    #[inline]
     fn ask(self, store: &dyn Store, ask: &Ask<'_>) -> StoreFuture<Outcome> {
         match self {
             Self::Charge => store.acquire(ask),
@@ -237,10 +238,10 @@ impl Engine {
             Act::Charge => self.learns(handlings),
             Act::Peek => None,
         };
-        match act.ask(&*self.store, &self.to_ask(charges)).into_ready() {
+        match self.ask(act, charges) {
             Ok(answer) => Decided::Now(self.conclude(charges, &failures, (act, learns), answer)),
             Err(answer) => Decided::Later(Box::new(Deciding {
-                answering: Answering::new(self, answer),
+                answer,
                 engine: Arc::clone(self),
                 charges: of_each(charges, OwnedCharge::from),
                 failures,
@@ -254,39 +255,56 @@ impl Engine {
         Ask::new(charges).deadline(self.deadline)
     }
 
-    fn learns(&self, handlings: &[Handling<'_>]) -> Option<Learns> {
+    #[inline]
+    pub(crate) fn learns(&self, handlings: &[Handling<'_>]) -> Option<Learns> {
         self.front.as_ref().and_then(|front| front.learns(handlings))
     }
 
-    /// Charges if it fits, as the store decides, for who keeps the charge while it waits. Made where it is returned, as it is large.
-    #[inline]
-    pub(crate) fn ask_one<'a>(&'a self, charge: Charge<'a>, handling: Handling<'a>) -> DecidingOne<'a> {
-        let learns = self.learns(&[handling]);
-        DecidingOne {
-            asked: Asked {
-                answering: Answering::new(self, self.store.acquire(&self.to_ask(slice::from_ref(&charge)))),
-                failure: handling.failure,
-                learns,
-            },
-            engine: self,
-            charge,
+    /// Charges if it fits, as the store decides: its answer, if that is there.
+    #[inline(always)]
+    pub(crate) fn ask_one(&self, charge: &Charge<'_>) -> Result<Result<Outcome, StoreError>, Awaited> {
+        self.ask(Act::Charge, slice::from_ref(charge))
+    }
+
+    /// The store's answer, if it is there, else one that comes no later than the deadline, whatever the store does.
+    #[inline(always)]
+    fn ask(&self, act: Act, charges: &[Charge<'_>]) -> Result<Result<Outcome, StoreError>, Awaited> {
+        let keeps_deadlines = self.store.keeps_deadlines();
+        match act.ask(&*self.store, &self.to_ask(charges)).into_awaited() {
+            Err(answer) if !keeps_deadlines => {
+                Err(answer.until(Instant::now() + self.deadline.min(MAX_DEADLINE)))
+            }
+            answer => answer,
         }
     }
 
     /// What a store that can tell it like that said of one charge.
+    #[inline(always)]
     pub(crate) fn conclude_known(
         &self,
         charge: &Charge<'_>,
         known: &KnownOutcome,
         learns: Option<Learns>,
     ) -> Decision {
-        self.log_recovery();
+        self.note_recovery();
         if let Some(front) = &self.front
             && learns.is_some_and(|learns| learns.has_lease)
         {
             front.leases.observe_one(charge, &known.state(), !known.granted);
         }
         decision_of(charge, known, Source::Store)
+    }
+
+    /// What a store said of one charge.
+    #[inline(never)]
+    pub(crate) fn conclude_one(
+        &self,
+        charge: &Charge<'_>,
+        failure: FailurePolicy,
+        learns: Option<Learns>,
+        answer: Result<Outcome, StoreError>,
+    ) -> Decision {
+        self.conclude(slice::from_ref(charge), &[failure], (Act::Charge, learns), answer)
     }
 
     pub(crate) fn conclude(
@@ -305,7 +323,7 @@ impl Engine {
         });
         let decision = match answer {
             Ok(outcome) => {
-                self.log_recovery();
+                self.note_recovery();
                 if let (Some(learns), Some(front)) = (learns, &self.front) {
                     front.learn(charges, &outcome, learns);
                 }
@@ -351,8 +369,16 @@ impl Engine {
         );
     }
 
+    #[inline]
+    fn note_recovery(&self) {
+        if self.degraded.load(Ordering::Relaxed) {
+            self.log_recovery();
+        }
+    }
+
+    #[cold]
     fn log_recovery(&self) {
-        if self.degraded.load(Ordering::Relaxed) && self.degraded.swap(false, Ordering::Relaxed) {
+        if self.degraded.swap(false, Ordering::Relaxed) {
             let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
             if std::mem::take(&mut outage.end_is_due) {
                 tracing::info!("the store answers again");
@@ -444,6 +470,7 @@ impl Front {
     }
 
     /// What is to be learned from the answer to an ask that is made now, if anything.
+    #[inline]
     fn learns(&self, handlings: &[Handling<'_>]) -> Option<Learns> {
         let has_lease = handlings.iter().any(|each| each.lease.is_some());
         (has_lease || self.local.remembers_denials()).then(|| Learns {

@@ -190,6 +190,7 @@
 mod admin_error;
 mod algorithm;
 mod charge;
+mod checking;
 mod clock;
 #[cfg(feature = "serde")]
 pub mod config;

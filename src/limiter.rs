@@ -5,14 +5,14 @@ use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use crate::admin_error::{AdminError, AdminErrorKind};
 use crate::charge::ChargeHandle;
-use crate::deciding::{Decided, Deciding, DecidingOne};
+use crate::checking::Checking;
+use crate::deciding::{Decided, Deciding};
 use crate::decision::{Decision, Exemptions};
 use crate::engine::Engine;
 use crate::exemption::Exemption;
@@ -29,39 +29,16 @@ use crate::store::{Ask, Charge, Store};
 type Charges<'a> = SmallVec<[Charge<'a>; 1]>;
 
 /// A decision, if it needs no waiting.
-enum Begun {
+pub(crate) enum Begun {
     Now(Decision),
     Later(Later),
 }
 
 /// A decision that waits for the store.
-struct Later {
-    deciding: Box<Deciding>,
+pub(crate) struct Later {
+    pub(crate) deciding: Box<Deciding>,
     exemptions: Exemptions,
     started: Option<Instant>,
-}
-
-/// A check that waits, and borrows what it is about. One type with all that it may have to hold, so that no check is larger
-/// than that.
-enum Checking<'a> {
-    Done(Option<Decision>),
-    One(DecidingOne<'a>),
-    Several(&'a Limiter, Later),
-}
-
-impl Future for Checking<'_> {
-    type Output = Decision;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
-        match &mut *self {
-            Self::Done(decision) => Poll::Ready(decision.take().expect("polled after completion")),
-            Self::One(deciding) => Pin::new(deciding).poll(context),
-            Self::Several(limiter, later) => {
-                let decision = ready!(Pin::new(&mut later.deciding).poll(context));
-                Poll::Ready(limiter.finish(decision, later))
-            }
-        }
-    }
 }
 
 /// Limits anything that has a key: jobs, messages, calls to somebody else's API.
@@ -87,7 +64,7 @@ impl Future for Checking<'_> {
 #[derive(Clone)]
 #[must_use]
 pub struct Limiter {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     policies: Arc<[Policy]>,
     hook: Hook,
 }
@@ -255,15 +232,23 @@ impl Limiter {
     pub async fn check_cost<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64) -> Decision {
         let key = {
             let key = key.into();
-            if let Some(decision) = self.decide_at_once(cost, |_| &key) {
+            if let Some(decision) = self.decide_at_once(&key, cost) {
                 return decision;
             }
             // Only what has to wait is kept.
             key
         };
         // Made where it stays: awaited by itself, it would be moved first, and it is large.
-        let mut checking = self.decide_otherwise(cost, |_| &key);
+        let mut checking = Checking::new(self, &key, cost);
         poll_fn(|context| Pin::new(&mut checking).poll(context)).await
+    }
+
+    #[inline(always)]
+    fn decide_at_once(&self, key: &Key, cost: u64) -> Option<Decision> {
+        let policy = self.alone()?;
+        policy.with_charge(key, cost, |charge| {
+            self.engine.decide_one(charge.ok()?, &policy.handling())
+        })
     }
 
     /// Charges `cost` units to the key that `key_of` names for each policy, all or nothing.
@@ -284,10 +269,16 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn check_keys<'k>(&'k self, cost: u64, key_of: impl Fn(&str) -> &'k Key) -> Decision {
-        if let Some(decision) = self.decide_at_once(cost, &key_of) {
-            return decision;
+        if let Some(policy) = self.alone() {
+            return self.check_cost(key_of(policy.name.as_str()), cost).await;
         }
-        self.decide_otherwise(cost, key_of).await
+        match self.decide(cost, key_of).0 {
+            Begun::Now(decision) => decision,
+            Begun::Later(mut later) => {
+                let decision = (&mut later.deciding).await;
+                self.finish(decision, &mut later)
+            }
+        }
     }
 
     /// Charges `cost` units to `key` if all of them fit, to be settled when the real cost is known.
@@ -330,39 +321,15 @@ impl Limiter {
 
     /// The policy, if no other counts and no hook is to be told: nearly always, and without what others need.
     #[inline]
-    fn alone(&self) -> Option<&Policy> {
+    pub(crate) fn alone(&self) -> Option<&Policy> {
         match (&*self.policies, &self.hook.called) {
             ([policy], None) => Some(policy),
             _ => None,
         }
     }
 
-    #[inline(always)]
-    fn decide_at_once<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Option<Decision> {
-        let policy = self.alone()?;
-        policy.with_charge(key_of(policy.name.as_str()), cost, |charge| {
-            self.engine.decide_one(charge.ok()?, &policy.handling())
-        })
-    }
-
-    /// What could not be decided at once.
-    #[inline(never)]
-    fn decide_otherwise<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> Checking<'a> {
-        let asked = self.alone().and_then(|policy| {
-            let charge = policy.charge(key_of(policy.name.as_str()), cost).ok()?;
-            Some(self.engine.ask_one(charge, policy.handling()))
-        });
-        match asked {
-            Some(deciding) => Checking::One(deciding),
-            None => match self.decide(cost, key_of).0 {
-                Begun::Now(decision) => Checking::Done(Some(decision)),
-                Begun::Later(later) => Checking::Several(self, later),
-            },
-        }
-    }
-
     /// The decision, if it is there, and what is asked.
-    fn decide<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> (Begun, Charges<'a>) {
+    pub(crate) fn decide<'a>(&'a self, cost: u64, key_of: impl Fn(&str) -> &'a Key) -> (Begun, Charges<'a>) {
         let started = self.hook.called.is_some().then(Instant::now);
         let (charges, handlings, exemptions) = self.charges(cost, key_of);
         let decided = self.engine.decide(&charges, &handlings);
@@ -387,7 +354,7 @@ impl Limiter {
     }
 
     /// The decision of a store that had to be waited for.
-    fn finish(&self, decision: Decision, later: &mut Later) -> Decision {
+    pub(crate) fn finish(&self, decision: Decision, later: &mut Later) -> Decision {
         let exemptions = mem::take(&mut later.exemptions);
         self.conclude(&later.deciding.charges(), decision, exemptions, later.started)
     }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::config::Config;
 use super::waiting::{Awaited, Waiting};
 use crate::charge::ChargeHandle;
-use crate::deciding::Decided;
+use crate::deciding::{Asked, Decided};
 use crate::decision::{Decision, Exemptions, Source};
 use crate::engine::decision_of;
 use crate::exemption::{ExemptReason, Exemption};
@@ -106,11 +106,16 @@ impl Config {
             }
             Some((known, source)) => decision_of(&charge, &known, source),
             None => {
-                let mut deciding = self.engine.ask_one(charge, handling);
-                match deciding.take_ready() {
-                    Some(decision) => decision,
-                    None => {
-                        let awaited = Awaited::One(deciding.asked, taken, key.finish());
+                let (failure, learns) = (handling.failure, self.engine.learns(&[handling]));
+                match self.engine.ask_one(&charge) {
+                    Ok(answer) => self.engine.conclude_one(&charge, failure, learns, answer),
+                    Err(answer) => {
+                        let asked = Asked {
+                            answer,
+                            failure,
+                            learns,
+                        };
+                        let awaited = Awaited::One(asked, taken, key.finish());
                         return Assessment::Wait(Waiting {
                             awaited,
                             age,

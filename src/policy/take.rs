@@ -20,6 +20,17 @@ pub(crate) struct Taken {
     mode: Mode,
 }
 
+impl Taken {
+    /// What is charged to a key, without the key.
+    pub(crate) const fn of(charge: &Charge<'_>) -> Self {
+        Self {
+            quota: charge.quota,
+            cost: charge.cost,
+            mode: charge.mode,
+        }
+    }
+}
+
 /// Why a policy takes nothing of a request.
 pub(crate) enum Untaken {
     Exempt(ExemptReason),

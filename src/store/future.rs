@@ -1,13 +1,15 @@
 //! The future of a store's answer.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+
+use tokio::time::{Instant, timeout_at};
 
 #[cfg(feature = "redis")]
 use super::redis::Entered;
-use super::{KnownOutcome, Outcome, StoreError};
+use super::{KnownOutcome, Outcome, StoreError, StoreErrorKind};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
@@ -34,13 +36,14 @@ impl StoreFuture<Outcome> {
 }
 
 impl StoreFuture<Outcome> {
-    /// The answer to the ordinary ask, if it is there in such a form; then nobody need make an [`Outcome`] of it. `None` if
-    /// the future itself is to be awaited.
-    pub(crate) fn poll_known(&mut self, _context: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
-        match &mut self.state {
+    /// The answer, if it needs no waiting, else what is to be waited for.
+    #[inline]
+    pub(crate) fn into_awaited(self) -> Result<Result<Outcome, StoreError>, Awaited> {
+        match self.state {
+            State::Ready(answer) => Ok(answer.expect("polled after completion")),
+            State::Waiting(answer) => Err(Awaited(How::Boxed(answer))),
             #[cfg(feature = "redis")]
-            State::Entered(entered, _) => entered.poll_known(_context),
-            State::Ready(_) | State::Waiting(_) => Poll::Ready(None),
+            State::Entered(entered, _) => Err(Awaited(How::Entered(entered))),
         }
     }
 }
@@ -60,20 +63,6 @@ impl<T> StoreFuture<T> {
     pub fn waiting(answer: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
         Self {
             state: State::Waiting(Box::pin(answer)),
-        }
-    }
-
-    #[inline]
-    pub(crate) const fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready(_))
-    }
-
-    /// The answer, if it needs no waiting and has not been taken before.
-    #[inline]
-    pub(crate) const fn take_ready(&mut self) -> Option<Result<T, StoreError>> {
-        match &mut self.state {
-            State::Ready(answer) => answer.take(),
-            _ => None,
         }
     }
 
@@ -120,5 +109,53 @@ impl<T> fmt::Debug for StoreFuture<T> {
             State::Ready(_) => "StoreFuture(ready)",
             _ => "StoreFuture(waiting)",
         })
+    }
+}
+
+/// A store's answer that is not there yet. Without room for one that is, as those who wait are many.
+pub(crate) struct Awaited(How);
+
+enum How {
+    Boxed(Boxed<Outcome>),
+    #[cfg(feature = "redis")]
+    Entered(Entered),
+}
+
+impl Awaited {
+    /// The answer no later than `until`, whatever the store does.
+    pub(crate) fn until(self, until: Instant) -> Self {
+        Self(How::Boxed(Box::pin(async move {
+            let mut answer = pin!(self);
+            // Who need not wait needs no timer.
+            if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+                return answer;
+            }
+            timeout_at(until, answer)
+                .await
+                .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout)))
+        })))
+    }
+
+    /// The answer to the ordinary ask, if the store tells it in such a form; then nobody need make an [`Outcome`] of it. `None`
+    /// if the future itself is to be awaited.
+    #[inline]
+    pub(crate) fn poll_known(&mut self, _cx: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
+        match &mut self.0 {
+            How::Boxed(_) => Poll::Ready(None),
+            #[cfg(feature = "redis")]
+            How::Entered(entered) => entered.poll_known(_cx),
+        }
+    }
+}
+
+impl Future for Awaited {
+    type Output = Result<Outcome, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            How::Boxed(answer) => answer.as_mut().poll(cx),
+            #[cfg(feature = "redis")]
+            How::Entered(entered) => Pin::new(entered).poll(cx),
+        }
     }
 }

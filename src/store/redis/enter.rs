@@ -29,6 +29,7 @@ impl Entered {
     }
 
     /// The answer, if it is one to the ordinary ask. `None` if the future itself is to be awaited.
+    #[inline]
     pub(in crate::store) fn poll_known(&mut self, context: &mut Context<'_>) -> Poll<Option<KnownOutcome>> {
         match self.begun() {
             Self::Alone(call) => call.poll_known(context),
@@ -36,6 +37,7 @@ impl Entered {
         }
     }
 
+    #[inline]
     fn begun(&mut self) -> &mut Self {
         if let Self::Alone(call) = self
             && let Some(waiting) = call.begin()
