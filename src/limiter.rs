@@ -232,7 +232,7 @@ impl Limiter {
     pub async fn check_cost<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64) -> Decision {
         let key = {
             let key = key.into();
-            if let Some(decision) = self.decide_at_once(&key, cost) {
+            if let Some(decision) = self.decide_at_once(|_| &key, cost) {
                 return decision;
             }
             // Only what has to wait is kept.
@@ -243,10 +243,11 @@ impl Limiter {
         poll_fn(|context| Pin::new(&mut checking).poll(context)).await
     }
 
+    /// Generic, so that it is compiled where it is called: a decision is large, and is made where it is returned.
     #[inline(always)]
-    fn decide_at_once(&self, key: &Key, cost: u64) -> Option<Decision> {
+    fn decide_at_once<'a>(&'a self, key_of: impl Fn(&str) -> &'a Key, cost: u64) -> Option<Decision> {
         let policy = self.alone()?;
-        policy.with_charge(key, cost, |charge| {
+        policy.with_charge(key_of(policy.name.as_str()), cost, |charge| {
             self.engine.decide_one(charge.ok()?, &policy.handling())
         })
     }
