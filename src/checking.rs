@@ -114,6 +114,9 @@ mod tests {
     #[test]
     fn a_check_takes_little_room() {
         let limiter = Limiter::new(MemoryStore::new(), Quota::per_minute(1));
-        assert!(size_of_val(&limiter.check(&Key::from("k"))) <= 296);
+        let key = Key::from("k");
+        assert!(size_of_val(&limiter.check(&key)) <= 296);
+        let of_keys = limiter.check_keys(1, |_| &key);
+        assert!(size_of_val(&of_keys) <= 328);
     }
 }

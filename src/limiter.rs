@@ -270,8 +270,12 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn check_keys<'k>(&'k self, cost: u64, key_of: impl Fn(&str) -> &'k Key) -> Decision {
+        if let Some(decision) = self.decide_at_once(&key_of, cost) {
+            return decision;
+        }
         if let Some(policy) = self.alone() {
-            return self.check_cost(key_of(policy.name.as_str()), cost).await;
+            let mut checking = Checking::new(self, key_of(policy.name.as_str()), cost);
+            return poll_fn(|context| Pin::new(&mut checking).poll(context)).await;
         }
         match self.decide(cost, key_of).0 {
             Begun::Now(decision) => decision,

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 #[cfg(feature = "redis")]
 use super::redis::Entered;
@@ -124,16 +124,16 @@ enum How {
 impl Awaited {
     /// The answer no later than `until`, whatever the store does.
     pub(crate) fn until(self, until: Instant) -> Self {
-        Self(How::Boxed(Box::pin(async move {
-            let mut answer = pin!(self);
-            // Who need not wait needs no timer.
-            if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
-                return answer;
+        let (mut answer, mut timer) = (self, None);
+        Self(How::Boxed(Box::pin(poll_fn(move |cx| {
+            if let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) {
+                return Poll::Ready(answer);
             }
-            timeout_at(until, answer)
-                .await
-                .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Timeout)))
-        })))
+            // Who need not wait needs no timer.
+            let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            let timed_out = || Err(StoreError::new(StoreErrorKind::Timeout));
+            timer.as_mut().poll(cx).map(|()| timed_out())
+        }))))
     }
 
     /// The answer to the ordinary ask, if the store tells it in such a form; then nobody need make an [`Outcome`] of it. `None`

@@ -252,7 +252,7 @@ pub struct LocalAnswersBuilder {
 
 impl LocalAnswersBuilder {
     /// How many denials are remembered at once at most: 65 536. It may be up to seven fewer, and is never more than 2²⁴. They take
-    /// memory in pieces of 2 kB, of eight denials that come to stand together. None, if 0.
+    /// memory in pieces of 1.8 kB, of eight denials that come to stand together. None, if 0.
     pub const fn deny_cache_size(mut self, denials: usize) -> Self {
         self.deny_size = denials;
         self

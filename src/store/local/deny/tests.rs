@@ -179,6 +179,38 @@ fn a_denial_takes_the_place_of_one_that_says_less() {
 }
 
 #[test]
+fn a_denial_that_is_void_keeps_none_out() {
+    let (name, quota, key) = (
+        PolicyName::new("p").expect("a name"),
+        Quota::per_second(5),
+        Key::from("k"),
+    );
+    let (charge, penalty) = (Charge::new(&key, &name, quota), Penalty::manual());
+    let charge = charge.penalty(&penalty);
+    let cache = cache(64);
+    let learn = |(until, block): (u64, u64), sent, last_freed| {
+        let wait = Duration::from_micros(until);
+        let state = ChargeState::new(0, 0, Retry::After(wait), wait).blocked(true);
+        let state = ChargeState { block, ..state };
+        cache.learn(
+            (&charge, HASH),
+            (&state, Stamp::default()),
+            (sent, sent),
+            last_freed,
+        );
+    };
+    let told = |last_freed| {
+        let known = cache.find(&charge, HASH, 20, last_freed);
+        known.map(|known| known.reset_after)
+    };
+    // Freed after the first: the second ends sooner and is all there is.
+    learn((900, 900), 1, 0);
+    assert_eq!((told(0), told(5)), (Some(900), None));
+    learn((500, 500), 10, 5);
+    assert_eq!(told(5), Some(500));
+}
+
+#[test]
 fn what_is_found_while_others_learn_was_learned_as_a_whole() {
     let (name, quota) = (PolicyName::new("p").expect("a name"), Quota::per_second(5));
     let keys = ["a", "b"].map(Key::from);
