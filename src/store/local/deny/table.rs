@@ -74,9 +74,11 @@ impl Table {
         let _writing = set.writing.lock();
         let slots = || set.hashes.iter().zip(&set.slots).take(self.slots);
         let same = slots().find_map(|(of_slot, slot)| {
-            let is_same = of_slot.load(Ordering::Relaxed) == tag(hash);
-            let known = slot.read(|words| identity.is(&words).then(|| Denial::read(&words)));
-            known.filter(|_| is_same).map(|known| (of_slot, slot, known))
+            if of_slot.load(Ordering::Relaxed) != tag(hash) {
+                return None;
+            }
+            let known = slot.read(|words| identity.is(&words).then(|| Denial::read(&words)))?;
+            Some((of_slot, slot, known))
         });
         let (of_slot, slot) = match same {
             Some((_, _, known)) if is_as_good(&known) => return,
