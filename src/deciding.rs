@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::decision::Decision;
 use crate::engine::{Act, Engine, Learns, OwnedCharge, of_each};
 use crate::failure::FailurePolicy;
-use crate::store::{Awaited, Charge, KnownOutcome, Mode};
+use crate::store::{Answering, Charge, KnownOutcome, Mode};
 
 /// A decision, if it needs no waiting. What waits is boxed: it is large, and futures that might have to hold it are moved by every
 /// request, also by those that are decided at once.
@@ -21,7 +21,7 @@ pub(crate) enum Decided {
 
 /// A decision that waits, and what it is about.
 pub(crate) struct Deciding {
-    pub(crate) answer: Awaited,
+    pub(crate) answer: Answering,
     pub(crate) engine: Arc<Engine>,
     pub(crate) charges: SmallVec<[OwnedCharge; 1]>,
     pub(crate) failures: SmallVec<[FailurePolicy; 1]>,
@@ -48,7 +48,7 @@ impl Future for Deciding {
 
 /// What the store was asked of one charge, which somebody else keeps.
 pub(crate) struct Asked {
-    pub(crate) answer: Awaited,
+    pub(crate) answer: Answering,
     pub(crate) failure: FailurePolicy,
     pub(crate) learns: Option<Learns>,
 }

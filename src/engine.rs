@@ -22,7 +22,7 @@ use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
-    Ask, Awaited, Charge, Correction, KnownOutcome, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
+    Answering, Ask, Charge, Correction, KnownOutcome, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
     StoreError, StoreErrorKind, StoreFuture,
 };
 
@@ -262,15 +262,15 @@ impl Engine {
 
     /// Charges if it fits, as the store decides: its answer, if that is there.
     #[inline(always)]
-    pub(crate) fn ask_one(&self, charge: &Charge<'_>) -> Result<Result<Outcome, StoreError>, Awaited> {
+    pub(crate) fn ask_one(&self, charge: &Charge<'_>) -> Result<Result<Outcome, StoreError>, Answering> {
         self.ask(Act::Charge, slice::from_ref(charge))
     }
 
     /// The store's answer, if it is there, else one that comes no later than the deadline, whatever the store does.
     #[inline(always)]
-    fn ask(&self, act: Act, charges: &[Charge<'_>]) -> Result<Result<Outcome, StoreError>, Awaited> {
+    fn ask(&self, act: Act, charges: &[Charge<'_>]) -> Result<Result<Outcome, StoreError>, Answering> {
         let keeps_deadlines = self.store.keeps_deadlines();
-        match act.ask(&*self.store, &self.to_ask(charges)).into_awaited() {
+        match act.ask(&*self.store, &self.to_ask(charges)).into_answering() {
             Err(answer) if !keeps_deadlines => {
                 Err(answer.until(Instant::now() + self.deadline.min(MAX_DEADLINE)))
             }

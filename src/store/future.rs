@@ -38,12 +38,12 @@ impl StoreFuture<Outcome> {
 impl StoreFuture<Outcome> {
     /// The answer, if it needs no waiting, else what is to be waited for.
     #[inline]
-    pub(crate) fn into_awaited(self) -> Result<Result<Outcome, StoreError>, Awaited> {
+    pub(crate) fn into_answering(self) -> Result<Result<Outcome, StoreError>, Answering> {
         match self.state {
             State::Ready(answer) => Ok(answer.expect("polled after completion")),
-            State::Waiting(answer) => Err(Awaited(How::Boxed(answer))),
+            State::Waiting(answer) => Err(Answering(How::Boxed(answer))),
             #[cfg(feature = "redis")]
-            State::Entered(entered, _) => Err(Awaited(How::Entered(entered))),
+            State::Entered(entered, _) => Err(Answering(How::Entered(entered))),
         }
     }
 }
@@ -113,7 +113,7 @@ impl<T> fmt::Debug for StoreFuture<T> {
 }
 
 /// A store's answer that is not there yet. Without room for one that is, as those who wait are many.
-pub(crate) struct Awaited(How);
+pub(crate) struct Answering(How);
 
 enum How {
     Boxed(Boxed<Outcome>),
@@ -121,7 +121,7 @@ enum How {
     Entered(Entered),
 }
 
-impl Awaited {
+impl Answering {
     /// The answer no later than `until`, whatever the store does.
     pub(crate) fn until(self, until: Instant) -> Self {
         let (mut answer, mut timer) = (self, None);
@@ -148,7 +148,7 @@ impl Awaited {
     }
 }
 
-impl Future for Awaited {
+impl Future for Answering {
     type Output = Result<Outcome, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

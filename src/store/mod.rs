@@ -58,7 +58,7 @@ pub use self::correction::{Correction, CorrectionKind};
 #[cfg(feature = "redis")]
 pub(crate) use self::error::Late;
 pub use self::error::{StoreError, StoreErrorKind};
-pub(crate) use self::future::Awaited;
+pub(crate) use self::future::Answering;
 pub use self::future::StoreFuture;
 pub(crate) use self::known::{KnownOutcome, Wait};
 pub use self::local::{Change, Changing, LocalAnswers, LocalAnswersBuilder, LocalStats};
