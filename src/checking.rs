@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::deciding::Asked;
 use crate::decision::Decision;
+use crate::engine::Learns;
 use crate::key::Key;
 use crate::limiter::{Begun, Later, Limiter};
 use crate::policy::{Policy, Taken};
@@ -20,8 +21,8 @@ pub(crate) struct Checking<'a> {
 
 /// What is waited for.
 enum Waits<'a> {
-    /// For nothing yet.
-    Not,
+    /// For nothing yet. What is to be learned from the answer of the only policy.
+    Not(Option<Learns>),
     /// For what the only policy asked: nearly all.
     One(Asked, &'a Policy, Taken),
     Several(Later),
@@ -29,25 +30,24 @@ enum Waits<'a> {
 
 impl<'a> Checking<'a> {
     #[inline]
-    pub(crate) const fn new(limiter: &'a Limiter, key: &'a Key, cost: u64) -> Self {
+    pub(crate) const fn new(limiter: &'a Limiter, key: &'a Key, cost: u64, learns: Option<Learns>) -> Self {
         Self {
             limiter,
             key,
             cost,
-            waits: Waits::Not,
+            waits: Waits::Not(learns),
         }
     }
 
     /// Asks the store. The decision, if that need not be waited for.
     #[inline(never)]
-    fn ask(&mut self) -> Option<Decision> {
+    fn ask(&mut self, learns: Option<Learns>) -> Option<Decision> {
         let Self {
             limiter, key, cost, ..
         } = *self;
         let asked = limiter.alone().and_then(|policy| {
             policy.with_charge(key, cost, |charge| {
-                let (charge, handling) = (charge.ok()?, policy.handling());
-                let (failure, learns) = (handling.failure, limiter.engine.learns(&[handling]));
+                let (charge, failure) = (charge.ok()?, policy.handling().failure);
                 Some(match limiter.engine.ask_one(charge) {
                     Ok(answer) => Some(limiter.engine.conclude_one(charge, failure, learns, answer)),
                     Err(answer) => {
@@ -80,7 +80,7 @@ impl<'a> Checking<'a> {
     #[inline(never)]
     fn poll_asked(&mut self, context: &mut Context<'_>) -> Poll<Decision> {
         match &mut self.waits {
-            Waits::Not => unreachable!("it is asked first"),
+            Waits::Not(_) => unreachable!("it is asked first"),
             Waits::One(asked, policy, taken) => {
                 let charge = policy.charge_taken(*taken, self.key);
                 asked.poll(&self.limiter.engine, &charge, context)
@@ -98,8 +98,8 @@ impl Future for Checking<'_> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
-        if let Waits::Not = self.waits
-            && let Some(decision) = self.ask()
+        if let Waits::Not(learns) = self.waits
+            && let Some(decision) = self.ask(learns)
         {
             return Poll::Ready(decision);
         }

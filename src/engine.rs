@@ -16,14 +16,14 @@ use crate::decision::{Decision, Source, Verdict};
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
 use crate::key::Key;
-use crate::leases::Leases;
+use crate::leases::{Leases, Observes};
 use crate::penalty::Penalty;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
 use crate::settler::{Age, OwnedCorrection, Settler};
 use crate::store::{
-    Answering, Ask, Charge, Correction, KnownOutcome, LocalAnswers, MemoryStore, Mode, Outcome, Stamp, Store,
-    StoreError, StoreErrorKind, StoreFuture,
+    Answering, Ask, Charge, Correction, KnownOutcome, LocalAnswers, MemoryStore, Mode, Nanos, Outcome, Stamp,
+    Store, StoreError, StoreErrorKind, StoreFuture,
 };
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -132,26 +132,35 @@ impl Engine {
 
     /// Charges all or none. How each charge's policy is answered without the store is said in the same order.
     pub(crate) fn decide(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>]) -> Decided {
-        if let ([charge], [handling]) = (charges, handlings) {
-            if let Some(decision) = self.decide_one(charge, handling) {
-                return Decided::Now(decision);
-            }
-        } else if let Some(front) = &self.front
-            && let Some(decision) = front.answer(charges, handlings, self.deadline)
-        {
-            if !decision.is_allowed() {
-                log_denial(charges, &decision);
-            }
-            return Decided::Now(decision);
+        let decided = if let ([charge], [handling]) = (charges, handlings) {
+            self.decide_one(charge, handling)
+        } else if let Some(front) = &self.front {
+            front
+                .answer(charges, handlings, self.deadline)
+                .inspect(|decision| {
+                    if !decision.is_allowed() {
+                        log_denial(charges, decision);
+                    }
+                })
+        } else {
+            Err(None)
+        };
+        match decided {
+            Ok(decision) => Decided::Now(decision),
+            Err(learns) => self.run(charges, handlings, (Act::Charge, learns)),
         }
-        self.run(charges, handlings, Act::Charge)
     }
 
-    /// The decision on one charge, if it needs no asking: nearly all, and made where they are returned, as decisions are large.
+    /// The decision on one charge, if it needs no asking: nearly all, and made where they are returned, as decisions are large. Else
+    /// what is to be learned from the answer to an ask that is made now.
     #[inline(always)]
-    pub(crate) fn decide_one(&self, charge: &Charge<'_>, handling: &Handling<'_>) -> Option<Decision> {
+    pub(crate) fn decide_one(
+        &self,
+        charge: &Charge<'_>,
+        handling: &Handling<'_>,
+    ) -> Result<Decision, Option<Learns>> {
         let (outcome, source) = self.answer_one(charge, handling)?;
-        Some(decision_of(charge, &outcome, source))
+        Ok(decision_of(charge, &outcome, source))
     }
 
     /// The answer to nearly all asks, if it needs no waiting. By itself, so that what is made of it is small enough to be made in
@@ -161,17 +170,17 @@ impl Engine {
         &self,
         charge: &Charge<'_>,
         handling: &Handling<'_>,
-    ) -> Option<(KnownOutcome, Source)> {
+    ) -> Result<(KnownOutcome, Source), Option<Learns>> {
         match (&self.memory, &self.front) {
-            (Some(memory), _) => Some((memory.acquire_known(charge)?, Source::Store)),
+            (Some(memory), _) => Ok((memory.acquire_known(charge).ok_or(None)?, Source::Store)),
             (None, Some(front)) => front.answer_one(charge, handling, self.deadline),
-            (None, None) => None,
+            (None, None) => Err(None),
         }
     }
 
     /// What [`decide`](Self::decide) would answer, charging nothing.
     pub(crate) fn peek(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>]) -> Decided {
-        self.run(charges, handlings, Act::Peek)
+        self.run(charges, handlings, (Act::Peek, None))
     }
 
     /// Gives back units that were charged as of `stamp`, off the critical path.
@@ -226,7 +235,12 @@ impl Engine {
         self.settler.flush(self.settler.lifetime()).await
     }
 
-    fn run(self: &Arc<Self>, charges: &[Charge<'_>], handlings: &[Handling<'_>], act: Act) -> Decided {
+    fn run(
+        self: &Arc<Self>,
+        charges: &[Charge<'_>],
+        handlings: &[Handling<'_>],
+        (act, learns): (Act, Option<Learns>),
+    ) -> Decided {
         if charges
             .iter()
             .all(|charge| charge.quota.is_unlimited() && charge.penalty.is_none())
@@ -234,10 +248,6 @@ impl Engine {
             return Decided::Now(Decision::exempt());
         }
         let failures = of_each(handlings, |each| each.failure);
-        let learns = match act {
-            Act::Charge => self.learns(handlings),
-            Act::Peek => None,
-        };
         match self.ask(act, charges) {
             Ok(answer) => Decided::Now(self.conclude(charges, &failures, (act, learns), answer)),
             Err(answer) => Decided::Later(Box::new(Deciding {
@@ -253,11 +263,6 @@ impl Engine {
 
     fn to_ask<'a>(&self, charges: &'a [Charge<'a>]) -> Ask<'a> {
         Ask::new(charges).deadline(self.deadline)
-    }
-
-    #[inline]
-    pub(crate) fn learns(&self, handlings: &[Handling<'_>]) -> Option<Learns> {
-        self.front.as_ref().and_then(|front| front.learns(handlings))
     }
 
     /// Charges if it fits, as the store decides: its answer, if that is there.
@@ -288,7 +293,7 @@ impl Engine {
     ) -> Decision {
         self.note_recovery();
         if let Some(front) = &self.front
-            && learns.is_some_and(|learns| learns.has_lease)
+            && learns.is_some_and(|learns| learns.leases.observe(known.granted))
         {
             front.leases.observe_one(charge, &known.state(), !known.granted);
         }
@@ -431,27 +436,33 @@ impl Engine {
 }
 
 impl Front {
-    /// What needs no asking: whether units have been taken ahead, else whether there cannot be any.
+    /// What needs no asking: whether units have been taken ahead, else whether there cannot be any. Else what is to be learned.
     #[inline(always)]
     fn answer_one(
         &self,
         charge: &Charge<'_>,
         handling: &Handling<'_>,
         deadline: Duration,
-    ) -> Option<(KnownOutcome, Source)> {
+    ) -> Result<(KnownOutcome, Source), Option<Learns>> {
         if handling.lease.is_none() && !self.local.remembers_denials() {
-            return None;
+            return Err(None);
         }
-        let now = Instant::now();
+        let now = self.local.now();
         let hash = self.local.hash(charge.key, charge.policy);
-        if let Some(lease) = handling.lease
-            && let Some(paid) = self.leases.pay((hash, charge), lease, (now, deadline))
-        {
-            return Some((paid, Source::Lease));
+        let leases = match handling.lease {
+            Some(lease) => match self.leases.pay((hash, charge), lease, (now, deadline)) {
+                Ok(paid) => return Ok((paid, Source::Lease)),
+                Err(observes) => observes,
+            },
+            None => Observes::Nothing,
+        };
+        match self.local.denied((hash, charge), now) {
+            Some(denied) => {
+                self.local.count_denied();
+                Ok((denied, Source::DenyCache))
+            }
+            None => Err(Some(Learns { asked: now, leases })),
         }
-        let denied = self.local.denied((hash, charge), now)?;
-        self.local.count_denied();
-        Some((denied, Source::DenyCache))
     }
 
     /// The same for several charges.
@@ -460,29 +471,27 @@ impl Front {
         charges: &[Charge<'_>],
         handlings: &[Handling<'_>],
         deadline: Duration,
-    ) -> Option<Decision> {
-        let now = Instant::now();
+    ) -> Result<Decision, Option<Learns>> {
+        let now = self.local.now();
         if let Some(paid) = self.leases.pay_all(charges, handlings, (now, deadline)) {
-            return Some(Decision::new(charges, &paid, Source::Lease));
+            return Ok(Decision::new(charges, &paid, Source::Lease));
         }
-        let denied = self.local.denied_of(charges, now)?;
-        Some(Decision::new(charges, &denied, Source::DenyCache))
-    }
-
-    /// What is to be learned from the answer to an ask that is made now, if anything.
-    #[inline]
-    fn learns(&self, handlings: &[Handling<'_>]) -> Option<Learns> {
-        let has_lease = handlings.iter().any(|each| each.lease.is_some());
-        (has_lease || self.local.remembers_denials()).then(|| Learns {
-            asked: Instant::now(),
-            has_lease,
-        })
+        if let Some(denied) = self.local.denied_of(charges, now) {
+            return Ok(Decision::new(charges, &denied, Source::DenyCache));
+        }
+        let leases = match handlings.iter().any(|each| each.lease.is_some()) {
+            true => Observes::All,
+            false => Observes::Nothing,
+        };
+        Err(Some(Learns { asked: now, leases }))
     }
 
     fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, learns: Learns) {
-        let sent = outcome.sent.map_or(learns.asked, Instant::from_std);
+        let sent = outcome
+            .sent
+            .map_or(learns.asked, |sent| self.local.at(Instant::from_std(sent)));
         self.local.learn(charges, outcome, sent);
-        if learns.has_lease {
+        if learns.leases.observe(outcome.granted > 0) {
             self.leases.observe(charges, outcome);
         }
     }
@@ -491,8 +500,9 @@ impl Front {
 /// What is to be learned from the store's answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Learns {
-    asked: Instant,
-    has_lease: bool,
+    /// When it was asked, or a little earlier: when the local answers were looked up.
+    asked: Nanos,
+    leases: Observes,
 }
 
 /// Nearly always of one, which is made in place.

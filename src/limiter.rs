@@ -14,7 +14,7 @@ use crate::charge::ChargeHandle;
 use crate::checking::Checking;
 use crate::deciding::{Decided, Deciding};
 use crate::decision::{Decision, Exemptions};
-use crate::engine::Engine;
+use crate::engine::{Engine, Learns};
 use crate::exemption::Exemption;
 use crate::failure::FailurePolicy;
 use crate::handling::Handling;
@@ -230,25 +230,31 @@ impl Limiter {
     /// Charges `cost` units to `key` if all of them fit. A cost of 0 looks without charging and passes (unless the
     /// limit is 0); a cost above the limit is denied for ever ([`Decision::is_never`]).
     pub async fn check_cost<'k>(&self, key: impl Into<KeyRef<'k>>, cost: u64) -> Decision {
-        let key = {
+        let (key, learns) = {
             let key = key.into();
-            if let Some(decision) = self.decide_at_once(|_| &key, cost) {
-                return decision;
+            match self.decide_at_once(|_| &key, cost) {
+                Ok(decision) => return decision,
+                // Only what has to wait is kept.
+                Err(learns) => (key, learns),
             }
-            // Only what has to wait is kept.
-            key
         };
         // Made where it stays: awaited by itself, it would be moved first, and it is large.
-        let mut checking = Checking::new(self, &key, cost);
+        let mut checking = Checking::new(self, &key, cost, learns);
         poll_fn(|context| Pin::new(&mut checking).poll(context)).await
     }
 
-    /// Generic, so that it is compiled where it is called: a decision is large, and is made where it is returned.
+    /// The decision, or what is to be learned from the store's answer. Generic, so that it is compiled where it is called: a
+    /// decision is large, and is made where it is returned.
     #[inline(always)]
-    fn decide_at_once<'a>(&'a self, key_of: impl Fn(&str) -> &'a Key, cost: u64) -> Option<Decision> {
-        let policy = self.alone()?;
-        policy.with_charge(key_of(policy.name.as_str()), cost, |charge| {
-            self.engine.decide_one(charge.ok()?, &policy.handling())
+    fn decide_at_once<'a>(
+        &'a self,
+        key_of: impl Fn(&str) -> &'a Key,
+        cost: u64,
+    ) -> Result<Decision, Option<Learns>> {
+        let policy = self.alone().ok_or(None)?;
+        policy.with_charge(key_of(policy.name.as_str()), cost, |charge| match charge {
+            Ok(charge) => self.engine.decide_one(charge, &policy.handling()),
+            Err(_) => Err(None),
         })
     }
 
@@ -270,11 +276,12 @@ impl Limiter {
     /// # }
     /// ```
     pub async fn check_keys<'k>(&'k self, cost: u64, key_of: impl Fn(&str) -> &'k Key) -> Decision {
-        if let Some(decision) = self.decide_at_once(&key_of, cost) {
-            return decision;
-        }
+        let learns = match self.decide_at_once(&key_of, cost) {
+            Ok(decision) => return decision,
+            Err(learns) => learns,
+        };
         if let Some(policy) = self.alone() {
-            let mut checking = Checking::new(self, key_of(policy.name.as_str()), cost);
+            let mut checking = Checking::new(self, key_of(policy.name.as_str()), cost, learns);
             return poll_fn(|context| Pin::new(&mut checking).poll(context)).await;
         }
         match self.decide(cost, key_of).0 {

@@ -95,7 +95,7 @@ impl Config {
         let (charge, handling) = (policy.charge_taken(taken, key.key()), policy.handling());
         let age = self.age();
         let mut decision = match self.engine.answer_one(&charge, &handling) {
-            Some((known, source)) if known.granted && self.is_told_no_further(started) => {
+            Ok((known, source)) if known.granted && self.is_told_no_further(started) => {
                 let note = self.headers.note_of_grant(&charge, &known);
                 if self.decision_extension {
                     request
@@ -104,9 +104,9 @@ impl Config {
                 }
                 return Assessment::Pass(Passed { note, settling: None });
             }
-            Some((known, source)) => decision_of(&charge, &known, source),
-            None => {
-                let (failure, learns) = (handling.failure, self.engine.learns(&[handling]));
+            Ok((known, source)) => decision_of(&charge, &known, source),
+            Err(learns) => {
+                let failure = handling.failure;
                 match self.engine.ask_one(&charge) {
                     Ok(answer) => self.engine.conclude_one(&charge, failure, learns, answer),
                     Err(answer) => {

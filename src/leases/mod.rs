@@ -41,6 +41,27 @@ pub(crate) struct Leases {
     is_swept: AtomicBool,
 }
 
+/// Which answers of the store leases are to [observe](Leases::observe).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Observes {
+    Nothing,
+    /// Nothing was kept of the key when it was asked for. If something is now, then a grant says nothing that the answer to
+    /// the request which began it does not say, but what was taken since a denial shows to be too much.
+    Denials,
+    All,
+}
+
+impl Observes {
+    #[inline]
+    pub(crate) fn observe(self, granted: bool) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Denials => !granted,
+            Self::All => true,
+        }
+    }
+}
+
 /// What was paid of one charge.
 struct Paid<'a> {
     hash: u64,
@@ -62,21 +83,28 @@ impl Leases {
         }
     }
 
-    /// Pays one charge, if units for it were taken ahead.
+    /// Pays one charge, if units for it were taken ahead. Else which answers say something for the next ones.
     #[inline]
     pub(crate) fn pay(
         self: &Arc<Self>,
         counter: (u64, &Charge<'_>),
         lease: &Lease,
-        (now, deadline): (Instant, Duration),
-    ) -> Option<KnownOutcome> {
-        let Debit { paid, refill, .. } = self.debit(counter, lease, now);
+        (now, deadline): (Nanos, Duration),
+    ) -> Result<KnownOutcome, Observes> {
+        let Debit {
+            paid, refill, is_hot, ..
+        } = self.debit(counter, lease, now);
         if let Some(refill) = refill {
             self.fly(refill, deadline);
         }
-        let paid = paid?;
-        self.local.counters().count_leased();
-        Some(paid)
+        match paid {
+            Some(paid) => {
+                self.local.counters().count_leased();
+                Ok(paid)
+            }
+            None if is_hot => Err(Observes::All),
+            None => Err(Observes::Denials),
+        }
     }
 
     /// Pays all charges or none, if units for all were taken ahead.
@@ -84,7 +112,7 @@ impl Leases {
         self: &Arc<Self>,
         charges: &[Charge<'_>],
         handlings: &[Handling<'_>],
-        (now, deadline): (Instant, Duration),
+        (now, deadline): (Nanos, Duration),
     ) -> Option<Outcome> {
         let is_leased = |(charge, handling): (&Charge<'_>, &Handling<'_>)| {
             charge.quota.is_unlimited() && charge.penalty.is_none() || handling.lease.is_some()
@@ -140,12 +168,12 @@ impl Leases {
 
     /// What of a charge can be paid.
     #[inline]
-    fn debit(self: &Arc<Self>, (hash, charge): (u64, &Charge<'_>), lease: &Lease, now: Instant) -> Debit {
+    fn debit(self: &Arc<Self>, (hash, charge): (u64, &Charge<'_>), lease: &Lease, now: Nanos) -> Debit {
         let debit = self.book.debit(&Wanted {
             hash,
             charge,
             lease,
-            now: self.local.at(now),
+            now,
             voided: self.local.voided_at(hash),
         });
         if debit.is_new
@@ -196,8 +224,7 @@ impl Leases {
     }
 
     /// Takes nothing now.
-    fn cancel(&self, refill: &Refill, now: Instant) {
-        let now = self.local.at(now);
+    fn cancel(&self, refill: &Refill, now: Nanos) {
         drop(self.book.fill(refill, None, (now, now, Age::default()), 0));
     }
 
@@ -238,7 +265,7 @@ impl Leases {
     }
 
     fn sweep(&self, pause: Duration, all: bool) {
-        let now = self.local.at(Instant::now());
+        let now = self.local.now();
         let next = now.saturating_add(nanos(pause));
         for back in self
             .book
@@ -322,7 +349,7 @@ impl Flight {
 
     fn land(&self, refill: &Refill, outcome: &Outcome, (sent, charged): (Instant, Age)) {
         let leases = &self.leases;
-        let (sent, now): (Nanos, Nanos) = (leases.local.at(sent), leases.local.at(Instant::now()));
+        let (sent, now): (Nanos, Nanos) = (leases.local.at(sent), leases.local.now());
         add(&leases.local.counters().units_taken, outcome.granted.into());
         let voided = leases.local.voided_at(refill.hash);
         if let Some(back) = leases
@@ -341,7 +368,7 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if let Some(refill) = self.refill.take() {
-            self.leases.cancel(&refill, Instant::now());
+            self.leases.cancel(&refill, self.leases.local.now());
         }
         self.leases.flying.fetch_sub(1, Ordering::SeqCst);
         self.leases.landed.notify_waiters();

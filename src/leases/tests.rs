@@ -1,9 +1,12 @@
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 
 use super::*;
 use crate::engine::OwnedCharge;
 use crate::store::{Correction, LocalAnswers, MemoryStore, StoreFuture};
-use crate::{Clock, Lease, Limiter, Penalty, Policy, PolicyDecision, Quota, Source, key};
+use crate::{Clock, Key, Lease, Limiter, Penalty, Policy, PolicyDecision, PolicyName, Quota, Source, key};
 
 /// A store behind a network, in tokio's time.
 #[derive(Clone)]
@@ -130,6 +133,63 @@ async fn a_hot_key_is_paid_from_a_lease() {
         "{stats:?}"
     );
     assert_eq!(limiter.peek("a").await.remaining(), Some(100_000 - 2_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_says_something_to_leases_once_its_key_is_hot() {
+    let store = Remote::new();
+    let settler = Arc::new(Settler::new(Arc::new(store.clone())));
+    let leases = Arc::new(Leases::new(Arc::new(store.clone()), store.local.clone(), settler));
+    let (key, policy) = (Key::from("a"), PolicyName::new("test").expect("a name"));
+    let charge = Charge::new(&key, &policy, Quota::per_minute(100_000).slots(64));
+    let hash = store.local.hash(&key, &policy);
+    let observes: Vec<_> = (0..6)
+        .map(|_| {
+            let paid = leases.pay(
+                (hash, &charge),
+                &Lease::new(),
+                (store.local.now(), Duration::from_secs(1)),
+            );
+            paid.err()
+        })
+        .collect();
+    let (cold, hot) = observes.split_at(4);
+    assert_eq!(cold, [Some(Observes::Denials); 4]);
+    assert_eq!(hot, [Some(Observes::All); 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_gives_back_also_what_was_taken_since_it_was_asked_for() {
+    let store = Remote::new();
+    let limiter = Limiter::new(store.clone(), Quota::per_minute(100_000).slots(64))
+        .deadline(Duration::from_secs(10))
+        .lease(Lease::new());
+    let mut all = Box::pin(limiter.check_cost("a", 100_000));
+    assert!(poll_once(&mut all).await.is_none());
+    let mut source = Source::Store;
+    for _ in 0..50 {
+        source = limiter.check("a").await.source();
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(source, Source::Lease);
+    let before = store.local.stats().units_returned;
+    assert!(all.await.is_denied());
+    assert!(
+        store.local.stats().units_returned > before,
+        "{:?}",
+        store.local.stats()
+    );
+}
+
+/// What a future says at once.
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    poll_fn(|context| {
+        Poll::Ready(match Pin::new(&mut *future).poll(context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
 
 /// The limiter of one policy.

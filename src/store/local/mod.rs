@@ -116,7 +116,12 @@ impl LocalAnswers {
 
     #[inline]
     pub(crate) fn at(&self, time: Instant) -> Nanos {
-        time.saturating_duration_since(self.shared.start).as_nanos() as Nanos
+        nanos(time.saturating_duration_since(self.shared.start))
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Nanos {
+        self.at(Instant::now())
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -136,17 +141,17 @@ impl LocalAnswers {
 
     /// What is known to deny a charge, whose counter has this hash.
     #[inline(always)]
-    pub(crate) fn denied(&self, (hash, charge): (u64, &Charge<'_>), now: Instant) -> Option<KnownOutcome> {
+    pub(crate) fn denied(&self, (hash, charge): (u64, &Charge<'_>), now: Nanos) -> Option<KnownOutcome> {
         let deny = self.shared.deny.as_ref()?;
         if charge.mode != Mode::Enforce {
             return None;
         }
-        deny.find(charge, hash, self.at(now), self.shared.freed.last(hash))
+        deny.find(charge, hash, now, self.shared.freed.last(hash))
     }
 
     /// The denial of an ask over several charges, if any of them is known not to fit. Of the others nothing is told. None if
     /// the store has to count the denial for a penalty.
-    pub(crate) fn denied_of(&self, charges: &[Charge<'_>], now: Instant) -> Option<Outcome> {
+    pub(crate) fn denied_of(&self, charges: &[Charge<'_>], now: Nanos) -> Option<Outcome> {
         let (mut is_denied, mut at) = (false, Stamp::default());
         let mut states: SmallVec<[ChargeState; 1]> = SmallVec::new();
         for charge in charges {
@@ -172,12 +177,12 @@ impl LocalAnswers {
     }
 
     /// Remembers what a denial says. It was asked for at `sent`, or later.
-    pub(crate) fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, sent: Instant) {
+    pub(crate) fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, sent: Nanos) {
         let Some(deny) = &self.shared.deny else { return };
         if outcome.granted > 0 {
             return;
         }
-        let (sent, received) = (self.at(sent), self.at(Instant::now()));
+        let received = self.now();
         for (charge, state) in charges.iter().zip(&outcome.states) {
             if charge.mode == Mode::Enforce {
                 let hash = self.hash(charge.key, charge.policy);

@@ -19,10 +19,10 @@ async fn is_denied_after(passed: Duration) -> bool {
     );
     // What is asked for in the very moment of a change is not learned, and the first is that of the making.
     advance(Duration::from_nanos(1)).await;
-    local.learn(&charges, &denied, Instant::now());
+    local.learn(&charges, &denied, local.now());
     advance(passed).await;
     local
-        .denied((local.hash(&key, &policy), &charges[0]), Instant::now())
+        .denied((local.hash(&key, &policy), &charges[0]), local.now())
         .is_some()
 }
 
