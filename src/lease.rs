@@ -104,9 +104,10 @@ impl Lease {
     }
 
     /// Units of a quota that an instance may hold.
+    #[inline]
     pub(crate) fn most(&self, quota: &Quota) -> u64 {
-        quota.limit().unwrap_or(0) / 100 * u64::from(self.max_percent)
-            + quota.limit().unwrap_or(0) % 100 * u64::from(self.max_percent) / 100
+        // No limit is above 2³².
+        quota.limit().unwrap_or(0) * u64::from(self.max_percent) / 100
     }
 
     /// Whether units of a quota can be taken ahead: a sliding counter forgets when it was charged.

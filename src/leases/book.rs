@@ -3,6 +3,7 @@
 mod demand;
 mod entry;
 mod filter;
+mod kept;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use hashbrown::HashTable;
 use self::entry::Entry;
 pub(super) use self::entry::{Lot, Return};
 use self::filter::Filter;
+use self::kept::Kept;
 use crate::engine::OwnedCharge;
 use crate::lease::Lease;
 use crate::lock::Lock;
@@ -27,14 +29,17 @@ const MOST_ENTRIES: usize = 65_536;
 
 /// What this instance has taken ahead.
 pub(super) struct Book {
-    shards: Box<[Lock<Shard>]>,
+    shards: Box<[Shard]>,
     shortest_life: AtomicU64,
 }
 
 #[derive(Default)]
 struct Shard {
-    entries: HashTable<Entry>,
+    /// Of all keys that have no entry.
     filter: Filter,
+    /// Of those that have one.
+    kept: Kept,
+    entries: Lock<HashTable<Entry>>,
 }
 
 /// A charge of a policy with a lease, and when it is asked for.
@@ -68,40 +73,54 @@ pub(super) struct Debit {
     pub(super) is_hot: bool,
 }
 
+impl Debit {
+    const fn none(is_hot: bool) -> Self {
+        Self {
+            paid: None,
+            refill: None,
+            is_new: false,
+            is_hot,
+        }
+    }
+}
+
 impl Book {
     pub(super) fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Lock::default()).collect(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             shortest_life: AtomicU64::new(Nanos::MAX),
         }
     }
 
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+    #[inline]
+    fn shard(&self, hash: u64) -> &Shard {
         // The lower bits choose the place in a table.
-        let shard = (hash >> 32) as usize % SHARDS;
-        self.shards[shard].lock()
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    fn entries(&self, hash: u64) -> MutexGuard<'_, HashTable<Entry>> {
+        self.shard(hash).entries.lock()
     }
 
     /// Pays a charge of what was taken ahead, if enough is there.
     #[inline]
     pub(super) fn debit(&self, wanted: &Wanted<'_>) -> Debit {
-        let mut shard = self.shard(wanted.hash);
-        let shard = &mut *shard;
-        match shard
-            .entries
-            .find_mut(wanted.hash, |entry| entry.is_of(wanted.hash, wanted.charge))
-        {
-            Some(entry) => entry.debit(wanted),
-            None => {
-                let life = shard.meet(wanted);
-                if let Some(life) = life {
-                    self.shortest_life.fetch_min(life, Ordering::Relaxed);
-                }
+        let shard = self.shard(wanted.hash);
+        if shard.kept.may_have(wanted.hash) {
+            let mut entries = shard.entries.lock();
+            let entry = entries.find_mut(wanted.hash, |entry| entry.is_of(wanted.hash, wanted.charge));
+            if let Some(entry) = entry {
+                return entry.debit(wanted);
+            }
+        }
+        match shard.meet(wanted) {
+            Met::Cold => Debit::none(false),
+            Met::Hot => Debit::none(true),
+            Met::New(life) => {
+                self.shortest_life.fetch_min(life, Ordering::Relaxed);
                 Debit {
-                    paid: None,
-                    refill: None,
-                    is_new: life.is_some(),
-                    is_hot: life.is_some(),
+                    is_new: true,
+                    ..Debit::none(true)
                 }
             }
         }
@@ -109,8 +128,8 @@ impl Book {
 
     /// Puts back what was paid with this stamp. If that lot is gone, it stays charged.
     pub(super) fn credit(&self, hash: u64, charge: &Charge<'_>, paid: &KnownOutcome) {
-        let mut shard = self.shard(hash);
-        let entry = shard.entries.find_mut(hash, |entry| entry.is_of(hash, charge));
+        let mut entries = self.entries(hash);
+        let entry = entries.find_mut(hash, |entry| entry.is_of(hash, charge));
         if let Some(entry) = entry {
             entry.credit(paid.stamp, charge.cost);
         }
@@ -123,8 +142,8 @@ impl Book {
         (state, is_denied): (&ChargeState, bool),
         voided: Nanos,
     ) -> Vec<Return> {
-        let mut shard = self.shard(hash);
-        let entry = shard.entries.find_mut(hash, |entry| entry.is_of(hash, charge));
+        let mut entries = self.entries(hash);
+        let entry = entries.find_mut(hash, |entry| entry.is_of(hash, charge));
         entry.map_or_else(Vec::new, |entry| entry.observe((state, is_denied), voided))
     }
 
@@ -136,11 +155,9 @@ impl Book {
         (sent, now, charged): (Nanos, Nanos, Age),
         voided: Nanos,
     ) -> Option<Return> {
-        let mut shard = self.shard(refill.hash);
+        let mut entries = self.entries(refill.hash);
         let charge = refill.charge.borrow();
-        let entry = shard
-            .entries
-            .find_mut(refill.hash, |entry| entry.is_of(refill.hash, &charge));
+        let entry = entries.find_mut(refill.hash, |entry| entry.is_of(refill.hash, &charge));
         let lot = outcome.and_then(|outcome| Lot::of(outcome, (sent, charged), refill.life));
         // What is void was forgotten by the store: there is nothing to give back.
         let lot = lot.filter(|_| sent > voided);
@@ -160,12 +177,15 @@ impl Book {
     ) -> Vec<Return> {
         let mut returns = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock();
-            shard.entries.retain(|entry| {
+            let entries = &mut *shard.entries.lock();
+            let before = entries.len();
+            entries.retain(|entry| {
                 entry.sweep((now, next), voided(entry.hash()), all, &mut returns);
                 !entry.is_over(now)
             });
-            let entries = &mut shard.entries;
+            if entries.len() < before {
+                shard.kept.set(entries.iter().map(Entry::hash));
+            }
             if entries.len() * 4 < entries.capacity() {
                 entries.shrink_to(entries.len() * 2, Entry::hash);
             }
@@ -179,29 +199,52 @@ impl Book {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| shard.lock().entries.is_empty())
+        self.shards.iter().all(|shard| shard.entries.lock().is_empty())
     }
 }
 
+/// What a charge says of a key that seemed to have no entry.
+enum Met {
+    Cold,
+    /// It has one.
+    Hot,
+    /// It has one since this charge, whose leases live so long.
+    New(Nanos),
+}
+
 impl Shard {
-    /// Counts a charge whose key has no entry. If it is hot, it gets one, whose lease lives so long.
+    /// Counts a charge whose key has no entry. If it is hot, it gets one.
     #[inline]
-    fn meet(&mut self, wanted: &Wanted<'_>) -> Option<Nanos> {
+    fn meet(&self, wanted: &Wanted<'_>) -> Met {
         let Charge {
             quota, cost, mode, ..
         } = wanted.charge;
         // What a lease could not pay makes nothing hot.
         let payable = 1..=wanted.lease.most(quota);
         if *mode != Mode::Enforce || !payable.contains(cost) || !Lease::suits(quota) {
-            return None;
+            return Met::Cold;
         }
         let life = nanos(wanted.lease.life(quota));
-        let per_life = self.filter.count(wanted.hash, wanted.now, life)?;
-        if self.entries.len() >= MOST_ENTRIES / SHARDS {
-            return None;
+        match self.filter.count(wanted.hash, wanted.now, life) {
+            Some(per_life) => self.begin(wanted, life, per_life),
+            None => Met::Cold,
+        }
+    }
+
+    #[cold]
+    fn begin(&self, wanted: &Wanted<'_>, life: Nanos, per_life: u64) -> Met {
+        let mut entries = self.entries.lock();
+        let is_of = |entry: &Entry| entry.is_of(wanted.hash, wanted.charge);
+        if entries.find(wanted.hash, is_of).is_some() {
+            // Another request was counted at the same time.
+            return Met::Hot;
+        }
+        if entries.len() >= MOST_ENTRIES / SHARDS {
+            return Met::Cold;
         }
         let entry = Entry::new(wanted, life, per_life);
-        self.entries.insert_unique(wanted.hash, entry, Entry::hash);
-        Some(life)
+        entries.insert_unique(wanted.hash, entry, Entry::hash);
+        self.kept.add(wanted.hash);
+        Met::New(life)
     }
 }

@@ -141,12 +141,7 @@ impl Entry {
             charge, now, voided, ..
         } = *wanted;
         if charge.mode != Mode::Enforce {
-            return Debit {
-                paid: None,
-                refill: None,
-                is_new: false,
-                is_hot: true,
-            };
+            return Debit::none(true);
         }
         self.asked = now;
         if charge.cost <= self.most {

@@ -82,3 +82,40 @@ fn what_is_void_is_neither_spent_nor_given_back() {
         "not twice"
     );
 }
+
+#[test]
+fn who_is_found_hot_at_once_by_two_has_one_entry() {
+    let (key, policy) = (Key::from("a"), PolicyName::new("test").expect("a name"));
+    let charge = Charge::new(&key, &policy, Quota::per_minute(1_000_000).slots(64));
+    let (lease, shard) = (Lease::new(), Shard::default());
+    let wanted = wanted(&charge, &lease, 1);
+    assert!(matches!(shard.begin(&wanted, 1_000, 10), Met::New(1_000)));
+    assert!(matches!(shard.begin(&wanted, 1_000, 10), Met::Hot));
+    assert_eq!(shard.entries.lock().len(), 1);
+}
+
+#[test]
+fn a_key_that_is_forgotten_takes_no_other_with_it() {
+    let (keys, policy) = (
+        ["a", "b"].map(Key::from),
+        PolicyName::new("test").expect("a name"),
+    );
+    let quota = Quota::per_minute(1_000_000).slots(64);
+    let [first, second] = keys.each_ref().map(|key| Charge::new(key, &policy, quota));
+    let (book, lease) = (Book::new(), Lease::new());
+    let is_hot = |charge, now| book.debit(&wanted(charge, &lease, now)).is_hot;
+    for charge in [&first, &second] {
+        assert!((0..5).any(|_| is_hot(charge, 1)));
+    }
+    let forgotten = 2 * nanos(lease.life(&quota)) + 1;
+    assert!(is_hot(&second, forgotten - 1));
+    assert!(book.sweep((forgotten, forgotten), |_| 0, false).is_empty());
+    let entries = || book.entries(7).len();
+    assert_eq!(entries(), 1);
+    assert!(is_hot(&second, forgotten) && !is_hot(&first, forgotten));
+    assert!(
+        book.sweep((2 * forgotten, 2 * forgotten), |_| 0, false)
+            .is_empty()
+    );
+    assert!(entries() == 0 && !book.shard(7).kept.may_have(7));
+}
