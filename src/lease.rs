@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::quota::{Algorithm, Quota};
+use crate::store::{Nanos, nanos};
 
 /// Lets each instance take units of a hot key ahead and spend them without asking the store: see
 /// [local answers](crate::local_answers). Only before stores that are asked over a network.
@@ -95,11 +96,12 @@ impl Lease {
 
     /// How long units of a quota live.
     #[inline]
-    pub(crate) fn life(&self, quota: &Quota) -> Duration {
-        let window = Duration::from_micros(quota.window_micros());
-        let life = self
-            .lifetime
-            .unwrap_or_else(|| (window / 100).clamp(SHORTEST_BY_DEFAULT, LONGEST));
+    pub(crate) fn life(&self, quota: &Quota) -> Nanos {
+        let window = quota.window_micros().saturating_mul(1_000);
+        let life = match self.lifetime {
+            Some(lifetime) => nanos(lifetime),
+            None => (window / 100).clamp(nanos(SHORTEST_BY_DEFAULT), nanos(LONGEST)),
+        };
         life.min(window)
     }
 

@@ -20,7 +20,7 @@ use crate::engine::OwnedCharge;
 use crate::lease::Lease;
 use crate::lock::Lock;
 use crate::settler::Age;
-use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Nanos, Outcome, nanos};
+use crate::store::{Charge, ChargeState, KnownOutcome, Mode, Nanos, Outcome};
 
 const SHARDS: usize = 64;
 
@@ -49,8 +49,6 @@ pub(super) struct Wanted<'a> {
     pub(super) charge: &'a Charge<'a>,
     pub(super) lease: &'a Lease,
     pub(super) now: Nanos,
-    /// What was taken before is void.
-    pub(super) voided: Nanos,
 }
 
 /// Units to take ahead.
@@ -102,15 +100,16 @@ impl Book {
         self.shard(hash).entries.lock()
     }
 
-    /// Pays a charge of what was taken ahead, if enough is there.
+    /// Pays a charge of what was taken ahead, if enough is there. What was taken before `voided` is void: nearly all keys have
+    /// nothing, and need not know it.
     #[inline]
-    pub(super) fn debit(&self, wanted: &Wanted<'_>) -> Debit {
+    pub(super) fn debit(&self, wanted: &Wanted<'_>, voided: impl FnOnce() -> Nanos) -> Debit {
         let shard = self.shard(wanted.hash);
         if shard.kept.may_have(wanted.hash) {
             let mut entries = shard.entries.lock();
             let entry = entries.find_mut(wanted.hash, |entry| entry.is_of(wanted.hash, wanted.charge));
             if let Some(entry) = entry {
-                return entry.debit(wanted);
+                return entry.debit(wanted, voided());
             }
         }
         match shard.meet(wanted) {
@@ -224,7 +223,7 @@ impl Shard {
         if *mode != Mode::Enforce || !payable.contains(cost) || !Lease::suits(quota) {
             return Met::Cold;
         }
-        let life = nanos(wanted.lease.life(quota));
+        let life = wanted.lease.life(quota);
         match self.filter.count(wanted.hash, wanted.now, life) {
             Some(per_life) => self.begin(wanted, life, per_life),
             None => Met::Cold,

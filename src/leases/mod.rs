@@ -169,13 +169,13 @@ impl Leases {
     /// What of a charge can be paid.
     #[inline]
     fn debit(self: &Arc<Self>, (hash, charge): (u64, &Charge<'_>), lease: &Lease, now: Nanos) -> Debit {
-        let debit = self.book.debit(&Wanted {
+        let wanted = Wanted {
             hash,
             charge,
             lease,
             now,
-            voided: self.local.voided_at(hash),
-        });
+        };
+        let debit = self.book.debit(&wanted, || self.local.voided_at(hash));
         if debit.is_new
             && let Ok(runtime) = Handle::try_current()
         {

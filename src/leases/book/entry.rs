@@ -136,10 +136,8 @@ impl Entry {
     }
 
     #[inline]
-    pub(super) fn debit(&mut self, wanted: &Wanted<'_>) -> Debit {
-        let Wanted {
-            charge, now, voided, ..
-        } = *wanted;
+    pub(super) fn debit(&mut self, wanted: &Wanted<'_>, voided: Nanos) -> Debit {
+        let Wanted { charge, now, .. } = *wanted;
         if charge.mode != Mode::Enforce {
             return Debit::none(true);
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::key::Key;
 use crate::policy::PolicyName;
 use crate::quota::Quota;
-use crate::store::{Retry, Stamp};
+use crate::store::{Retry, Stamp, nanos};
 
 const DECIDED: u64 = 1_800_000_000_000_000;
 
@@ -14,7 +14,7 @@ fn filled(charge: &Charge<'_>, lease: &Lease) -> (Book, Nanos) {
     let mut now = 1_000_000;
     let state = ChargeState::new(1, 1_000_000, Retry::Now, Duration::ZERO);
     loop {
-        let debit = book.debit(&wanted(charge, lease, now));
+        let debit = book.debit(&wanted(charge, lease, now), || 0);
         book.observe((7, charge), (&state, false), 0);
         if let Some(refill) = debit.refill {
             let held = Stamp::from_micros(DECIDED + refill.life / 1_000);
@@ -35,7 +35,6 @@ fn wanted<'a>(charge: &'a Charge<'a>, lease: &'a Lease, now: Nanos) -> Wanted<'a
         charge,
         lease,
         now,
-        voided: 0,
     }
 }
 
@@ -50,7 +49,11 @@ fn c1_units_are_spent_while_the_store_holds_them_by_its_own_clock() {
         let mut last = 0;
         for part in 9_970..10_020 {
             let passed = life * part / 10_000;
-            if book.debit(&wanted(&charge, &lease, sent + passed)).paid.is_some() {
+            if book
+                .debit(&wanted(&charge, &lease, sent + passed), || 0)
+                .paid
+                .is_some()
+            {
                 last = passed;
             }
         }
@@ -67,12 +70,13 @@ fn what_is_void_is_neither_spent_nor_given_back() {
     let charge = Charge::new(&key, &policy, Quota::per_minute(1_000_000).slots(64));
     let lease = Lease::new();
     let (book, sent) = filled(&charge, &lease);
-    assert!(book.debit(&wanted(&charge, &lease, sent + 1)).paid.is_some());
-    let reset = Wanted {
-        voided: sent + 1,
-        ..wanted(&charge, &lease, sent + 2)
-    };
-    assert!(book.debit(&reset).paid.is_none());
+    assert!(
+        book.debit(&wanted(&charge, &lease, sent + 1), || 0)
+            .paid
+            .is_some()
+    );
+    let reset = book.debit(&wanted(&charge, &lease, sent + 2), || sent + 1);
+    assert!(reset.paid.is_none());
     assert!(book.sweep((sent + 2, sent + 2), |_| sent + 1, true).is_empty());
     let (book, sent) = filled(&charge, &lease);
     let returned = book.sweep((sent + 2, sent + 2), |_| 0, true);
@@ -103,11 +107,11 @@ fn a_key_that_is_forgotten_takes_no_other_with_it() {
     let quota = Quota::per_minute(1_000_000).slots(64);
     let [first, second] = keys.each_ref().map(|key| Charge::new(key, &policy, quota));
     let (book, lease) = (Book::new(), Lease::new());
-    let is_hot = |charge, now| book.debit(&wanted(charge, &lease, now)).is_hot;
+    let is_hot = |charge, now| book.debit(&wanted(charge, &lease, now), || 0).is_hot;
     for charge in [&first, &second] {
         assert!((0..5).any(|_| is_hot(charge, 1)));
     }
-    let forgotten = 2 * nanos(lease.life(&quota)) + 1;
+    let forgotten = 2 * lease.life(&quota) + 1;
     assert!(is_hot(&second, forgotten - 1));
     assert!(book.sweep((forgotten, forgotten), |_| 0, false).is_empty());
     let entries = || book.entries(7).len();

@@ -49,17 +49,18 @@ impl DenyCache {
         Identity { charge, secret }
     }
 
-    /// The denial that answers a charge. What was asked for before `last_freed` is worth nothing.
+    /// The denial that answers a charge. What was asked for before `last_freed` is worth nothing: nearly all charges have no denial, and
+    /// need not know it.
     #[inline(always)]
     pub(super) fn find(
         &self,
         charge: &Charge<'_>,
         hash: u64,
         now: Nanos,
-        last_freed: Nanos,
+        last_freed: impl FnOnce() -> Nanos,
     ) -> Option<KnownOutcome> {
         let denial = self.denials.find(hash, &self.identity(charge))?;
-        denial.answer(charge, now, last_freed)
+        denial.answer(charge, now, last_freed())
     }
 
     /// Remembers what a store said of a charge of an ask that it denied.

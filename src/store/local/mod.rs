@@ -146,7 +146,7 @@ impl LocalAnswers {
         if charge.mode != Mode::Enforce {
             return None;
         }
-        deny.find(charge, hash, now, self.shared.freed.last(hash))
+        deny.find(charge, hash, now, || self.shared.freed.last(hash))
     }
 
     /// The denial of an ask over several charges, if any of them is known not to fit. Of the others nothing is told. None if

@@ -49,7 +49,7 @@ fn a_denial_is_told_as_of_its_reply_and_served_from_then_on() {
     );
 
     let told = |now| {
-        let known = cache.find(&charge, 3, now, 0)?;
+        let known = cache.find(&charge, 3, now, || 0)?;
         let Retry::After(wait) = known.retry.retry() else {
             panic!("{:?}", known.retry)
         };

@@ -20,7 +20,7 @@ fn learn(cache: &DenyCache, charge: &Charge<'_>, hash: u64, sent: Nanos, wait: D
 }
 
 fn is_denied(cache: &DenyCache, charge: &Charge<'_>, hash: u64) -> bool {
-    cache.find(charge, hash, 2, 0).is_some()
+    cache.find(charge, hash, 2, || 0).is_some()
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_denial_takes_the_place_of_one_that_says_less() {
     let of_cost = |cost| Charge::new(&key, &name, quota).cost(cost);
     let denied = |cost| {
         cache
-            .find(&of_cost(cost), HASH, 2, 0)
+            .find(&of_cost(cost), HASH, 2, || 0)
             .map(|known| known.reset_after)
     };
     learn(&cache, &of_cost(3), HASH, 1, Duration::from_micros(900));
@@ -200,7 +200,7 @@ fn a_denial_that_is_void_keeps_none_out() {
         );
     };
     let told = |last_freed| {
-        let known = cache.find(&charge, HASH, 20, last_freed);
+        let known = cache.find(&charge, HASH, 20, || last_freed);
         known.map(|known| known.reset_after)
     };
     // Freed after the first: the second ends sooner and is all there is.
@@ -238,7 +238,7 @@ fn what_is_found_while_others_learn_was_learned_as_a_whole() {
                     .step_by(997)
                     // And the last one that is learned.
                     .chain([60_000])
-                    .find_map(|now| cache.find(&charge, HASH, now, 0))
+                    .find_map(|now| cache.find(&charge, HASH, now, || 0))
                 else {
                     continue;
                 };
