@@ -48,7 +48,7 @@ impl<'a> Checking<'a> {
         let asked = limiter.alone().and_then(|policy| {
             policy.with_charge(key, cost, |charge| {
                 let (charge, failure) = (charge.ok()?, policy.handling().failure);
-                Some(match limiter.engine.ask_one(charge) {
+                Some(match limiter.engine.ask_one(charge, learns) {
                     Ok(answer) => Some(limiter.engine.conclude_one(charge, failure, learns, answer)),
                     Err(answer) => {
                         let asked = Asked {

@@ -248,7 +248,7 @@ impl Engine {
             return Decided::Now(Decision::exempt());
         }
         let failures = of_each(handlings, |each| each.failure);
-        match self.ask(act, charges) {
+        match self.ask((act, learns), charges) {
             Ok(answer) => Decided::Now(self.conclude(charges, &failures, (act, learns), answer)),
             Err(answer) => Decided::Later(Box::new(Deciding {
                 answer,
@@ -261,21 +261,36 @@ impl Engine {
         }
     }
 
-    fn to_ask<'a>(&self, charges: &'a [Charge<'a>]) -> Ask<'a> {
-        Ask::new(charges).deadline(self.deadline)
+    fn to_ask<'a>(&self, charges: &'a [Charge<'a>], learns: Option<Learns>) -> Ask<'a> {
+        let asked = match (&self.front, learns) {
+            (Some(front), Some(learns)) => Some(front.local.time(learns.asked)),
+            _ => None,
+        };
+        Ask::new(charges).deadline(self.deadline).asked(asked)
     }
 
     /// Charges if it fits, as the store decides: its answer, if that is there.
     #[inline(always)]
-    pub(crate) fn ask_one(&self, charge: &Charge<'_>) -> Result<Result<Outcome, StoreError>, Answering> {
-        self.ask(Act::Charge, slice::from_ref(charge))
+    pub(crate) fn ask_one(
+        &self,
+        charge: &Charge<'_>,
+        learns: Option<Learns>,
+    ) -> Result<Result<Outcome, StoreError>, Answering> {
+        self.ask((Act::Charge, learns), slice::from_ref(charge))
     }
 
     /// The store's answer, if it is there, else one that comes no later than the deadline, whatever the store does.
     #[inline(always)]
-    fn ask(&self, act: Act, charges: &[Charge<'_>]) -> Result<Result<Outcome, StoreError>, Answering> {
+    fn ask(
+        &self,
+        (act, learns): (Act, Option<Learns>),
+        charges: &[Charge<'_>],
+    ) -> Result<Result<Outcome, StoreError>, Answering> {
         let keeps_deadlines = self.store.keeps_deadlines();
-        match act.ask(&*self.store, &self.to_ask(charges)).into_answering() {
+        match act
+            .ask(&*self.store, &self.to_ask(charges, learns))
+            .into_answering()
+        {
             Err(answer) if !keeps_deadlines => {
                 Err(answer.until(Instant::now() + self.deadline.min(MAX_DEADLINE)))
             }

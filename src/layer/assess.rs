@@ -107,7 +107,7 @@ impl Config {
             Ok((known, source)) => decision_of(&charge, &known, source),
             Err(learns) => {
                 let failure = handling.failure;
-                match self.engine.ask_one(&charge) {
+                match self.engine.ask_one(&charge, learns) {
                     Ok(answer) => self.engine.conclude_one(&charge, failure, learns, answer),
                     Err(answer) => {
                         let asked = Asked {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::key::Key;
 use crate::penalty::Penalty;
 use crate::policy::PolicyName;
@@ -21,6 +23,8 @@ pub struct Ask<'a> {
     pub hold: Duration,
     /// How long the caller waits for the answer, from the call on.
     pub deadline: Duration,
+    /// When the caller began to wait, if it has read the clock.
+    asked: Option<Instant>,
 }
 
 impl<'a> Ask<'a> {
@@ -33,6 +37,7 @@ impl<'a> Ask<'a> {
             want: 1,
             hold: Duration::ZERO,
             deadline: Duration::from_millis(100),
+            asked: None,
         }
     }
 
@@ -56,6 +61,19 @@ impl<'a> Ask<'a> {
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
+    }
+
+    #[inline]
+    pub(crate) const fn asked(mut self, asked: Option<Instant>) -> Self {
+        self.asked = asked;
+        self
+    }
+
+    /// When the caller began to wait. Now, if it has not said.
+    #[cfg(feature = "redis")]
+    #[inline]
+    pub(super) fn asked_at(&self) -> Instant {
+        self.asked.unwrap_or_else(Instant::now)
     }
 }
 
@@ -149,5 +167,18 @@ impl Heeds {
             Self::All => true,
         };
         charge.penalty.filter(|_| heeded)
+    }
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_has_waited_since_it_asked() {
+        let earlier = Instant::now();
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(Ask::new(&[]).asked(Some(earlier)).asked_at(), earlier);
+        assert!(Ask::new(&[]).asked_at() > earlier);
     }
 }

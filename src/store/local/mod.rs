@@ -119,6 +119,12 @@ impl LocalAnswers {
         nanos(time.saturating_duration_since(self.shared.start))
     }
 
+    /// When it was [so late](Self::at).
+    #[inline]
+    pub(crate) fn time(&self, at: Nanos) -> Instant {
+        self.shared.start + Duration::from_nanos(at)
+    }
+
     #[inline]
     pub(crate) fn now(&self) -> Nanos {
         self.at(Instant::now())

@@ -74,7 +74,7 @@ pub(super) enum Met {
 impl Dispatch {
     /// Lets an ask of one charge wait with those that ask for the same.
     pub(super) fn meet(self: &Arc<Self>, prefix: &str, ask: &Ask<'_>, charge: &Charge<'_>) -> Met {
-        let asked = Instant::now();
+        let asked = ask.asked_at();
         let deadline = deadline_after(asked, ask.deadline);
         let hash = hash_of_one(&self.hasher, charge);
         let mut queue = self.queue();
