@@ -43,7 +43,7 @@ const SOME: Load = Load {
 const HOT: Load = Load {
     tasks: TASKS,
     keys: 1,
-    decisions: 200_000,
+    decisions: 600_000,
 };
 
 const BARS: [Bar; 10] = [
