@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A shard on cache lines of its own, two as processors fetch them in pairs, so that two cores do not fight over
 /// neighbours.
 #[repr(align(128))]
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
 impl<T> Lock<T> {

@@ -37,5 +37,6 @@ mod start;
 #[path = "../steps.rs"]
 mod steps;
 mod support;
+mod threads;
 mod ttl;
 mod writes;

@@ -19,7 +19,7 @@ use crate::server::{Server, Version};
 use crate::support::{LONG, YEAR, connect};
 
 /// A runtime whose tasks go on by themselves, on so many threads.
-fn threads(count: usize) -> Runtime {
+pub(crate) fn threads(count: usize) -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(count)
         .enable_all()
@@ -27,7 +27,7 @@ fn threads(count: usize) -> Runtime {
         .expect("a runtime")
 }
 
-fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+pub(crate) fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     let waker = Waker::noop();
     match Pin::new(future).poll(&mut Context::from_waker(waker)) {
         Poll::Ready(output) => Some(output),

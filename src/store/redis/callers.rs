@@ -4,7 +4,6 @@
 //! waits has left a waker until then. Those who have gone meanwhile get nothing, so what was for them is for the next.
 
 use std::fmt;
-use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
@@ -19,43 +18,38 @@ use super::queue::Answered;
 use super::reply::{Answer, Share};
 use crate::store::{KnownOutcome, Late, StoreError, StoreErrorKind};
 
-/// One of those who share an ask, as the call knows it.
-#[derive(Debug)]
-pub(super) struct Caller {
-    pub(super) want: u32,
-    pub(super) deadline: Instant,
-}
-
 /// What the callers of one ask share. Each has a place, which is that in the order of arrival.
 pub(super) struct Callers {
     /// Theirs. It lives on while anybody waits, and its queue tells all whom it has.
     pub(super) dispatch: Arc<Dispatch>,
     waiting: Mutex<Waiting>,
-    told: OnceLock<Told>,
+    pub(super) told: OnceLock<Told>,
 }
 
 #[derive(Default)]
-struct Waiting {
+pub(super) struct Waiting {
     /// By place; those that have not been polled may be missing at the end.
-    seats: SmallVec<[Seat; 1]>,
+    pub(super) seats: Seats,
     /// Whether anybody has gone.
     has_gone: bool,
     /// When the keeper looks after them: no later than the first deadline of those who rely on it.
     watched: Option<Instant>,
 }
 
+pub(super) type Seats = SmallVec<[Seat; 1]>;
+
 /// Where a caller waits.
 #[derive(Default)]
-struct Seat {
-    presence: Presence,
+pub(super) struct Seat {
+    pub(super) presence: Presence,
     /// And when to be woken at the latest.
-    waker: Option<(Waker, Instant)>,
+    pub(super) waker: Option<(Waker, Instant)>,
     /// Whether it was woken for that.
     is_late: bool,
 }
 
 #[derive(Default)]
-enum Presence {
+pub(super) enum Presence {
     #[default]
     Here,
     /// Has gone, or is not asked for any more.
@@ -65,30 +59,12 @@ enum Presence {
 }
 
 /// What all are told, and each one's part of it.
-struct Told {
-    answer: Result<(Order, Answer), (StoreErrorKind, Cause)>,
+pub(super) struct Told {
+    pub(super) answer: Result<(Order, Answer), (StoreErrorKind, Cause)>,
     /// By place. None for who was not asked for, as its time was over before the call.
-    shares: SmallVec<[Option<Share>; 1]>,
+    pub(super) shares: SmallVec<[Option<Share>; 1]>,
     /// What it says to all whose ordinary ask got nothing, of whom there may be many.
-    refusal: Option<KnownOutcome>,
-}
-
-/// What remains to be done when all have been told.
-#[derive(Default)]
-pub(super) struct Remains {
-    /// Grants that nobody got.
-    pub(super) rest: Option<Share>,
-    /// What goes to those who were told before that there is no answer.
-    pub(super) late: Vec<(Share, oneshot::Receiver<bool>)>,
-}
-
-/// Those who are still there.
-#[derive(Clone, Copy)]
-pub(super) struct Present {
-    pub(super) count: usize,
-    pub(super) want: u32,
-    pub(super) first_deadline: Instant,
-    pub(super) last_deadline: Instant,
+    pub(super) refusal: Option<KnownOutcome>,
 }
 
 /// What came of leaving a waker.
@@ -106,7 +82,12 @@ pub(super) enum Left {
 }
 
 impl Waiting {
-    fn seat(&mut self, place: usize) -> &mut Seat {
+    pub(super) fn is_gone(&self, place: usize) -> bool {
+        let seat = self.seats.get(place);
+        seat.is_some_and(|seat| matches!(seat.presence, Presence::Gone))
+    }
+
+    pub(super) fn seat(&mut self, place: usize) -> &mut Seat {
         // Nearly always one.
         while self.seats.len() <= place {
             self.seats.push(Seat::default());
@@ -117,48 +98,28 @@ impl Waiting {
 
 impl Callers {
     pub(super) fn new(dispatch: Arc<Dispatch>) -> Self {
+        Self::with_room(dispatch, 0)
+    }
+
+    /// With seats for that many.
+    pub(super) fn with_room(dispatch: Arc<Dispatch>, room: usize) -> Self {
+        let waiting = Waiting {
+            seats: SmallVec::with_capacity(room),
+            ..Waiting::default()
+        };
         Self {
             dispatch,
-            waiting: Mutex::default(),
+            waiting: Mutex::new(waiting),
             told: OnceLock::new(),
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    pub(super) fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn has_gone(&self) -> bool {
         self.waiting().has_gone
-    }
-
-    /// Leaves out those who have gone or whose deadline has passed, for good. `None` if nobody is left.
-    pub(super) fn leave_out_the_gone(&self, callers: &[Caller], now: Instant) -> Option<Present> {
-        let mut waiting = self.waiting();
-        let mut present: Option<Present> = None;
-        for (place, caller) in callers.iter().enumerate() {
-            let seat = waiting.seats.get(place);
-            if seat.is_some_and(|seat| matches!(seat.presence, Presence::Gone)) {
-                continue;
-            }
-            let deadline = caller.deadline;
-            if deadline <= now {
-                waiting.seat(place).presence = Presence::Gone;
-                continue;
-            }
-            let present = present.get_or_insert(Present {
-                count: 0,
-                want: 0,
-                first_deadline: deadline,
-                last_deadline: deadline,
-            });
-            present.count += 1;
-            // No more than were merged, which fits.
-            present.want += caller.want;
-            present.first_deadline = present.first_deadline.min(deadline);
-            present.last_deadline = present.last_deadline.max(deadline);
-        }
-        present
     }
 
     pub(super) fn are_told(&self) -> bool {
@@ -304,95 +265,10 @@ impl Callers {
         None
     }
 
-    /// Gives each one that is still there its share, in order of arrival.
-    fn tell(&self, callers: &[Caller], answer: Result<(Order, Answer), StoreError>) -> Remains {
-        let mut remains = Remains::default();
-        let seats = {
-            let mut waiting = self.waiting();
-            let mut shares = SmallVec::with_capacity(callers.len());
-            let granted = answer.as_ref().map_or(0, |(_, answer)| answer.granted);
-            let mut given = 0;
-            for (place, caller) in callers.iter().enumerate() {
-                let seat = waiting.seats.get_mut(place);
-                let presence = seat.map(|seat| mem::take(&mut seat.presence));
-                if matches!(presence, Some(Presence::Gone)) {
-                    shares.push(None);
-                    continue;
-                }
-                let take = caller.want.min(granted - given);
-                let share = Share::new(given, take, caller.want);
-                given += take;
-                shares.push(Some(share));
-                if let Some(Presence::Late(keep)) = presence
-                    && take > 0
-                {
-                    remains.late.push((share, keep));
-                }
-            }
-            if given < granted {
-                remains.rest = Some(Share::new(given, granted - given, 0));
-            }
-            let answer = answer.map_err(|error| (error.kind(), Cause::new(error)));
-            let refused = shares
-                .iter()
-                .flatten()
-                .find(|share: &&Share| share.is_refused_one());
-            let refusal = match &answer {
-                Ok((order, answer)) => refused.and_then(|&share| answer.known(order, share)),
-                Err(_) => None,
-            };
-            // Nobody else tells them, and nobody twice.
-            drop(self.told.set(Told {
-                answer,
-                shares,
-                refusal,
-            }));
-            // Who comes back finds what was told, and needs no seat.
-            mem::take(&mut waiting.seats)
-        };
-        for (waker, _) in seats.into_iter().filter_map(|seat| seat.waker) {
-            waker.wake();
-        }
-        remains
-    }
-
     /// What was answered, where it was an answer.
     pub(super) fn answered(&self) -> Option<(&Order, &Answer)> {
         let told = self.told.get()?;
         told.answer.as_ref().ok().map(|(order, answer)| (order, answer))
-    }
-}
-
-/// Who must tell callers. Dropped without having done so, as when the runtime of a call ends, it tells them that there is
-/// no answer.
-#[derive(Debug)]
-pub(super) struct Teller(Arc<Callers>);
-
-impl Teller {
-    pub(super) const fn new(callers: Arc<Callers>) -> Self {
-        Self(callers)
-    }
-
-    pub(super) const fn callers(&self) -> &Arc<Callers> {
-        &self.0
-    }
-
-    pub(super) fn tell(
-        self,
-        callers: &[Caller],
-        answer: Result<(Order, Answer), StoreError>,
-    ) -> (Arc<Callers>, Remains) {
-        let remains = self.0.tell(callers, answer);
-        (Arc::clone(&self.0), remains)
-    }
-}
-
-impl Drop for Teller {
-    fn drop(&mut self) {
-        if !self.0.are_told() {
-            let error = StoreError::new(StoreErrorKind::Unavailable);
-            self.0.tell(&[], Err(error));
-        }
     }
 }
 

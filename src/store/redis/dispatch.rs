@@ -1,6 +1,7 @@
 //! How asks travel: alone in their caller's own future while nothing else is under way, else merged and batched.
 //!
-//! While as many calls as may be are in flight, what arrives waits in the [`Queue`]. The call that ends lets a task
+//! While as many calls as may be are in flight, what arrives waits in the [`Queue`]; who asks for what many wait for comes by a
+//! door of its thread ([`Doors`]). The call that ends lets a task
 //! take all of it along in the next. Where one answer went to several callers, or more were answered than wait, the task makes
 //! the next call itself, once they have had their turn: who was answered together often asks again together, and shares that one
 //! too. What waits already waits for that turn as well: as long as those callers keep their runtime's threads. Nothing is added
@@ -21,9 +22,10 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::callers::Remains;
 use super::cause::{Cause, Unreadable};
 use super::class::Class;
+use super::crowd::Remains;
+use super::doors::Doors;
 use super::enter::Entered;
 use super::flight::{Asks, Flight};
 use super::keeper::Keeper;
@@ -42,6 +44,7 @@ pub(super) struct Dispatch {
     pub(super) link: Link,
     pub(super) scripts: &'static Scripts,
     queue: Mutex<Queue>,
+    pub(super) doors: Arc<Doors>,
     pub(super) hasher: RandomState,
     pub(super) keeper: Arc<Keeper>,
     /// Whether a call may only have keys of one slot: the server is a cluster.
@@ -73,10 +76,12 @@ impl Dispatch {
         patience: Duration,
         per_slot: bool,
     ) -> Self {
+        let doors = Arc::new(Doors::new());
         let this = Self {
             link,
             scripts,
-            queue: Mutex::new(Queue::new(bounds)),
+            queue: Mutex::new(Queue::new(bounds, Arc::clone(&doors))),
+            doors,
             hasher: RandomState::default(),
             keeper: Arc::default(),
             per_slot: AtomicBool::new(per_slot),
@@ -163,15 +168,14 @@ impl Dispatch {
     /// Gives each caller that is still there its share, and back what is left.
     pub(super) fn hand_out(self: &Arc<Self>, merged: Merged, answer: Result<Answer, StoreError>) {
         let order = merged.ask.order;
-        let Some(teller) = merged.teller else {
+        let Some(crowd) = merged.crowd else {
             // Who asked alone has gone, or has its answer.
             if let Ok(answer) = answer {
                 self.give_back_grants(&order, &answer, Share::new(0, answer.granted, 0));
             }
             return;
         };
-        let (callers, Remains { rest, late }) =
-            teller.tell(&merged.callers, answer.map(|answer| (order, answer)));
+        let Remains { callers, rest, late } = crowd.tell(answer.map(|answer| (order, answer)));
         if let Some(rest) = rest {
             self.give_back_share(&callers, rest);
         }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::alone::Alone;
 use super::callers::Callers;
+use super::crowd::Caller;
 use super::dispatch::Dispatch;
 use super::order::{Order, Wanted, deadline_after, hash_of_one};
 use super::queue::{Answered, Queue};
@@ -73,10 +74,23 @@ pub(super) enum Met {
 
 impl Dispatch {
     /// Lets an ask of one charge wait with those that ask for the same.
+    // Inlined, so that who waits is made where it stays: nearly all who come to a hot key do.
+    #[inline(always)]
     pub(super) fn meet(self: &Arc<Self>, prefix: &str, ask: &Ask<'_>, charge: &Charge<'_>) -> Met {
         let asked = ask.asked_at();
         let deadline = deadline_after(asked, ask.deadline);
+        let caller = Caller {
+            want: ask.want,
+            asked,
+            deadline,
+        };
         let hash = hash_of_one(&self.hasher, charge);
+        let is_equal = |order: &Order| order.is_of(prefix, ask, charge);
+        if deadline > asked
+            && let Some(joined) = self.doors.join(hash, is_equal, caller)
+        {
+            return Met::Joined(Waiting::new(joined, asked, deadline));
+        }
         let mut queue = self.queue();
         if deadline <= asked || queue.is_free(asked) {
             return Met::Free(deadline);
@@ -84,8 +98,7 @@ impl Dispatch {
         if queue.is_full() {
             return Met::Refused(self.refuse(queue, asked));
         }
-        let is_equal = |order: &Order| order.is_of(prefix, ask, charge);
-        let Some(joined) = queue.join(hash, is_equal, (ask.want, deadline)) else {
+        let Some(joined) = queue.join(hash, is_equal, caller) else {
             return Met::Busy(hash, asked, deadline);
         };
         self.go_on(queue, asked);
@@ -105,9 +118,14 @@ impl Dispatch {
             return Err(self.refuse(queue, asked));
         }
         let is_equal = |order: &Order| order.merges_with(&ask.order);
-        let joined = queue.join(hash, is_equal, (ask.want, deadline));
-        let joined =
-            joined.unwrap_or_else(|| queue.push(hash, ask, Arc::new(Callers::new(Arc::clone(self)))));
+        let caller = Caller {
+            want: ask.want,
+            asked,
+            deadline,
+        };
+        let joined = queue
+            .join(hash, is_equal, caller)
+            .unwrap_or_else(|| queue.push(hash, ask, caller, Arc::new(Callers::new(Arc::clone(self)))));
         self.go_on(queue, asked);
         Ok(Waiting::new(joined, asked, deadline))
     }

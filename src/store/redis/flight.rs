@@ -201,7 +201,7 @@ impl Flight {
             }
         }
         // Who asks alone takes its answer itself.
-        if self.asks.iter().any(|merged| merged.teller.is_some()) {
+        if self.asks.iter().any(|merged| merged.crowd.is_some()) {
             self.hand_out();
             self.asks.retain(|merged| merged.leave_out_the_gone(now));
             self.answers.truncate(self.asks.len());

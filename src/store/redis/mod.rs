@@ -19,7 +19,9 @@ mod cause;
 mod class;
 mod clock;
 mod connect_error;
+mod crowd;
 mod dispatch;
+mod doors;
 mod enter;
 mod flight;
 mod keeper;
@@ -159,7 +161,7 @@ impl RedisStore {
     pub fn stats(&self) -> RedisStats {
         let (waiting, in_flight) = {
             let queue = self.dispatch.queue();
-            (queue.callers(), queue.in_flight())
+            (queue.present(), queue.in_flight())
         };
         self.dispatch.stats.snapshot(
             matches!(self.dispatch.link.state(), LinkState::Open { .. }),

@@ -8,8 +8,10 @@ use hashbrown::{HashTable, hash_table};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::callers::{Caller, Callers, Teller};
+use super::callers::Callers;
 use super::carried::Carried;
+use super::crowd::{Caller, Crowd, Group, Joined};
+use super::doors::{Door, Doors};
 use super::key::slot;
 use super::order::{Order, Wanted};
 use crate::store::{Outcome, StoreError};
@@ -24,12 +26,10 @@ pub(super) struct Merged {
     pub(super) ask: Wanted,
     /// Until when anybody waits for it.
     pub(super) latest: Instant,
-    /// In order of arrival, those who have gone included.
-    pub(super) callers: SmallVec<[Caller; 1]>,
-    /// How many of them are asked for.
+    /// How many callers are asked for.
     pub(super) present: usize,
     /// None for an ask that travels alone, in its caller's own future.
-    pub(super) teller: Option<Teller>,
+    pub(super) crowd: Option<Crowd>,
 }
 
 impl Merged {
@@ -37,21 +37,20 @@ impl Merged {
         Self {
             latest: ask.deadline,
             ask,
-            callers: SmallVec::new(),
             present: 1,
-            teller: None,
+            crowd: None,
         }
     }
 
     /// Asks for those alone who are still there. False if nobody is.
     pub(super) fn leave_out_the_gone(&mut self, now: Instant) -> bool {
-        let Some(teller) = &self.teller else {
+        let Some(crowd) = &self.crowd else {
             return true;
         };
-        if self.ask.deadline > now && !teller.callers().has_gone() {
+        if self.ask.deadline > now && !crowd.has_gone() {
             return true;
         }
-        let Some(present) = teller.callers().leave_out_the_gone(&self.callers, now) else {
+        let Some(present) = crowd.leave_out_the_gone(now) else {
             return false;
         };
         self.ask.want = present.want;
@@ -85,11 +84,17 @@ pub(super) struct Queue {
     /// Asks by their hash: positions, counted from the first ask ever.
     equal: HashTable<u64>,
     taken: u64,
+    /// With those for whom there is room behind doors.
     callers: usize,
     /// Each call in flight, and until when its place counts.
     flights: SmallVec<[(u64, Instant); 4]>,
     last_flight: u64,
+    /// When a call may lose its place, if all places are taken.
+    busy_until: Option<Instant>,
     is_cluster: bool,
+    doors: Arc<Doors>,
+    /// How many of those that wait have doors.
+    with_doors: usize,
 }
 
 #[derive(Debug)]
@@ -98,10 +103,26 @@ struct Entry {
     hash: u64,
     /// Units that one grant of it writes one by one.
     units: u64,
+    /// Made when first needed.
+    doors: Option<Box<Behind>>,
 }
 
-/// Who shares an ask, and the place of who has come to them last.
-pub(super) type Joined = (Arc<Callers>, usize);
+/// Who may have joined an ask by doors.
+#[derive(Debug, Default)]
+struct Behind {
+    doors: SmallVec<[Door; 8]>,
+    /// How many there is room for, those who have come included.
+    room: u32,
+}
+
+/// So many wait for an ask before it has doors: few pay no more for what many need.
+const MANY: usize = 8;
+
+/// A door has room for so many at a time, or for fewer near a bound.
+const MOST_ROOM: u64 = 64;
+
+/// Room for fewer is not worth a door.
+const LEAST_ROOM: u32 = 4;
 
 /// Asks of other slots that are looked past for those of a call's.
 const MOST_SKIPPED: usize = 256;
@@ -113,7 +134,7 @@ const PLACES_IN_CLUSTER: usize = 32;
 pub(super) type Place = u64;
 
 impl Queue {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: Bounds, doors: Arc<Doors>) -> Self {
         Self {
             bounds,
             waiting: VecDeque::new(),
@@ -122,7 +143,10 @@ impl Queue {
             callers: 0,
             flights: SmallVec::new(),
             last_flight: 0,
+            busy_until: None,
             is_cluster: false,
+            doors,
+            with_doors: 0,
         }
     }
 
@@ -130,8 +154,27 @@ impl Queue {
         self.bounds
     }
 
+    /// How many wait at most: those included for whom there is room behind doors.
     pub(super) const fn callers(&self) -> usize {
         self.callers
+    }
+
+    /// How many wait.
+    pub(super) fn present(&self) -> usize {
+        let doors = self.with_doors().filter_map(|at| self.waiting[at].doors.as_ref());
+        let room = doors
+            .flat_map(|behind| &behind.doors)
+            .map(|&door| self.doors.room(door));
+        self.callers - room.sum::<u32>() as usize
+    }
+
+    /// Which of those that wait have doors.
+    fn with_doors(&self) -> impl Iterator<Item = usize> {
+        let all = match self.with_doors {
+            0 => 0,
+            _ => self.waiting.len(),
+        };
+        (0..all).filter(|&at| self.waiting[at].doors.is_some())
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -150,26 +193,46 @@ impl Queue {
 
     /// A caller that has stopped polling its call keeps its place for a while, and no longer.
     pub(super) fn has_place(&mut self, now: Instant) -> bool {
-        let places = match self.is_cluster {
+        match self.busy_until {
+            None => true,
+            Some(until) if until > now => false,
+            Some(_) => {
+                self.flights.retain(|(_, until)| *until > now);
+                self.note_flights();
+                true
+            }
+        }
+    }
+
+    fn places(&self) -> usize {
+        match self.is_cluster {
             true => self.bounds.in_flight.saturating_mul(PLACES_IN_CLUSTER),
             false => self.bounds.in_flight,
-        };
-        if self.flights.len() >= places {
-            self.flights.retain(|(_, until)| *until > now);
         }
-        self.flights.len() < places
+    }
+
+    /// Notes until when all places are taken, here and at the doors.
+    fn note_flights(&mut self) {
+        let are_taken = self.flights.len() >= self.places();
+        let first = self.flights.iter().map(|(_, until)| *until).min();
+        self.busy_until = first.filter(|_| are_taken);
+        self.doors.note_busy(self.busy_until);
     }
 
     fn place(&mut self, now: Instant, until: Instant) -> Place {
         let most = now + self.bounds.place;
         self.last_flight += 1;
         self.flights.push((self.last_flight, until.min(most)));
+        self.note_flights();
         self.last_flight
     }
 
     /// The next call's place and asks, if a place is free and somebody waits.
     pub(super) fn next_batch(&mut self, per_slot: bool) -> Option<(Place, SmallVec<[Merged; 1]>)> {
-        self.is_cluster = per_slot;
+        if self.is_cluster != per_slot {
+            self.is_cluster = per_slot;
+            self.note_flights();
+        }
         if self.waiting.is_empty() {
             return None;
         }
@@ -185,9 +248,14 @@ impl Queue {
     /// Ends a call. It may have lost its place before.
     pub(super) fn land(&mut self, place: Place) {
         self.flights.retain(|(each, _)| *each != place);
+        self.note_flights();
     }
 
-    pub(super) const fn is_full(&self) -> bool {
+    pub(super) fn is_full(&mut self) -> bool {
+        if self.callers >= self.bounds.waiting && self.with_doors > 0 {
+            // There may be room behind them yet.
+            (0..self.waiting.len()).for_each(|at| self.close_doors(at));
+        }
         self.callers >= self.bounds.waiting
     }
 
@@ -196,41 +264,83 @@ impl Queue {
         &mut self,
         hash: u64,
         is_equal: impl Fn(&Order) -> bool,
-        (want, deadline): (u32, Instant),
+        caller: Caller,
     ) -> Option<Joined> {
         let taken = self.taken;
         let waiting = &self.waiting;
         let position = *self.equal.find(hash, |&position| {
             is_equal(&waiting[(position - taken) as usize].merged.ask.order)
         })?;
-        let Entry { merged, units, .. } = &mut self.waiting[(position - taken) as usize];
+        let at = (position - taken) as usize;
+        if let Some(joined) = self.join_by_door(at, caller) {
+            return Some(joined);
+        }
+        if !self.waiting[at].has_room(self.bounds, caller.want) {
+            // There may be room behind its doors yet. If not, nobody is to come by one who comes after this caller.
+            self.close_doors(at);
+        }
+        let entry = &mut self.waiting[at];
+        if !entry.has_room(self.bounds, caller.want) {
+            return None;
+        }
         let Merged {
             ask,
             latest,
-            callers,
             present,
-            teller,
-        } = merged;
-        let sum = ask.want.checked_add(want)?;
-        if units.saturating_mul(sum.into()) > self.bounds.units {
-            return None;
-        }
-        let shared = teller.as_ref()?.callers();
-        ask.want = sum;
-        ask.deadline = ask.deadline.min(deadline);
-        *latest = deadline.max(*latest);
-        callers.push(Caller { want, deadline });
+            crowd,
+        } = &mut entry.merged;
+        ask.want += caller.want;
+        ask.deadline = ask.deadline.min(caller.deadline);
+        *latest = caller.deadline.max(*latest);
         *present += 1;
         self.callers += 1;
-        Some((Arc::clone(shared), callers.len() - 1))
+        Some(crowd.as_mut()?.first().take_in(caller))
+    }
+
+    /// Opens a door of this thread for an ask that many wait for, or makes more room behind it.
+    fn join_by_door(&mut self, at: usize, caller: Caller) -> Option<Joined> {
+        let entry = &mut self.waiting[at];
+        if entry.merged.present < MANY || caller.want != 1 {
+            return None;
+        }
+        // Parts of what is left, so that each thread leaves some to others.
+        let left = self.bounds.waiting.saturating_sub(self.callers) as u64 / 64;
+        let room = (entry.room(self.bounds) / 8).min(left).min(MOST_ROOM) as u32;
+        if room < LEAST_ROOM {
+            return None;
+        }
+        let door = Door::here(entry.hash);
+        let joined = match &mut entry.doors {
+            Some(behind) if behind.doors.contains(&door) => self.doors.widen(door, room, caller)?,
+            doors => {
+                let Merged { ask, crowd, .. } = &mut entry.merged;
+                let ask = (entry.hash, &ask.order, &*crowd.as_mut()?.first());
+                let joined = self.doors.open(door, ask, (room, caller))?;
+                self.with_doors += usize::from(doors.is_none());
+                doors.get_or_insert_default().doors.push(door);
+                joined
+            }
+        };
+        if let Some(behind) = &mut entry.doors {
+            behind.room += room;
+        }
+        self.callers += room as usize;
+        Some(joined)
+    }
+
+    /// Takes in who came by doors to one of those that wait.
+    #[inline]
+    fn close_doors(&mut self, at: usize) {
+        if let Some(behind) = self.waiting[at].doors.take() {
+            self.with_doors -= 1;
+            self.callers -= self.waiting[at].take_in(*behind, &self.doors);
+        }
     }
 
     /// Lets a caller wait by itself. From now on, others who ask for the same join it.
-    pub(super) fn push(&mut self, hash: u64, ask: Wanted, shared: Arc<Callers>) -> Joined {
-        let caller = Caller {
-            want: ask.want,
-            deadline: ask.deadline,
-        };
+    pub(super) fn push(&mut self, hash: u64, ask: Wanted, caller: Caller, shared: Arc<Callers>) -> Joined {
+        let mut group = Group::new(shared);
+        let joined = group.take_in(caller);
         let position = self.taken + self.waiting.len() as u64;
         let (waiting, taken) = (&self.waiting, self.taken);
         let entry = |position: u64| &waiting[(position - taken) as usize];
@@ -249,14 +359,14 @@ impl Queue {
             merged: Merged {
                 latest: ask.deadline,
                 ask,
-                callers: SmallVec::from_buf([caller]),
                 present: 1,
-                teller: Some(Teller::new(Arc::clone(&shared))),
+                crowd: Some(Crowd::new(group)),
             },
             hash,
+            doors: None,
         });
         self.callers += 1;
-        (shared, 0)
+        joined
     }
 
     /// The next call's asks; with `per_slot`, of one slot of a cluster. Callers who have gone are left out.
@@ -294,6 +404,9 @@ impl Queue {
     }
 
     fn pop(&mut self) -> Option<Entry> {
+        if !self.waiting.is_empty() {
+            self.close_doors(0);
+        }
         let entry = self.waiting.pop_front()?;
         let position = self.taken;
         self.taken += 1;
@@ -314,5 +427,43 @@ impl Queue {
         let waiting = &self.waiting;
         self.equal
             .insert_unique(hash, position, |&each| waiting[(each - taken) as usize].hash);
+    }
+}
+
+impl Entry {
+    /// How many more grants it can be wanted.
+    fn room(&self, bounds: Bounds) -> u64 {
+        let behind = self.doors.as_ref().map_or(0, |behind| behind.room);
+        let most = bounds.units.checked_div(self.units).unwrap_or(u64::MAX);
+        let most = most.min(u32::MAX.into());
+        most.saturating_sub(u64::from(self.merged.ask.want) + u64::from(behind))
+    }
+
+    fn has_room(&self, bounds: Bounds, want: u32) -> bool {
+        self.room(bounds) >= want.into()
+    }
+
+    /// Takes in who came by doors. For how many more there was room.
+    fn take_in(&mut self, behind: Behind, doors: &Doors) -> usize {
+        let Merged {
+            ask,
+            latest,
+            present,
+            crowd,
+        } = &mut self.merged;
+        let mut room = 0;
+        for open in behind.doors.into_iter().filter_map(|door| doors.close(door)) {
+            // Each of them wants one grant.
+            let count = open.group.len();
+            ask.want += count as u32;
+            ask.deadline = ask.deadline.min(open.first_deadline);
+            *latest = open.last_deadline.max(*latest);
+            *present += count;
+            room += open.room as usize;
+            if let Some(crowd) = crowd {
+                crowd.add(open.group);
+            }
+        }
+        room
     }
 }

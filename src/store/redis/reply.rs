@@ -20,7 +20,7 @@ pub(super) enum Reply {
 }
 
 /// A store's answer to an ask that may stand for several.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Answer {
     now: u64,
     stamp: u64,

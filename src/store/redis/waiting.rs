@@ -8,8 +8,9 @@ use std::task::{Context, Poll, ready};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::callers::{Callers, Left};
+use super::crowd::Joined;
 use super::dispatch::Dispatch;
-use super::queue::{Answered, Joined};
+use super::queue::Answered;
 use super::reply::Share;
 use crate::store::KnownOutcome;
 
@@ -28,6 +29,7 @@ pub(in crate::store) struct Waiting {
 }
 
 impl Waiting {
+    #[inline(always)]
     pub(super) fn new((callers, place): Joined, asked: Instant, deadline: Instant) -> Self {
         Self {
             callers,
