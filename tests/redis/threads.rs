@@ -252,7 +252,7 @@ async fn c5_each_gets_as_many_as_it_wants() {
 
 #[tokio::test(start_paused = true)]
 async fn c7_each_is_answered_at_its_own_deadline_whichever_thread_it_came_by() {
-    let store = store(LONG, || Reply::never());
+    let store = store(LONG, Reply::never);
     let mut first = ask(&store, "x", LONG);
     assert!(once(&mut first).is_none());
     let start = Instant::now();
@@ -361,7 +361,7 @@ async fn c9_who_comes_by_a_door_sends_what_waits_behind_a_call_that_nobody_polls
 #[test]
 fn c7_a_runtime_that_ends_with_its_call_answers_all_who_share_it() {
     let (ending, other) = (threads(1), threads(1));
-    let store = ending.block_on(async { store(ms(50), || Reply::never()) });
+    let store = ending.block_on(async { store(ms(50), Reply::never) });
     let asks = other.block_on(async {
         let mut first = ask(&store, "x", LONG);
         assert!(once(&mut first).is_none());

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::clock::ServerClock;
 use super::key::CounterKey;
+use super::merged::Merged;
 use super::order::{Amend, Amendment, Order, OrderPenalty, Wanted};
 use super::plain::{Plain, charge_of, layout_of};
-use super::queue::Merged;
 use super::script::{By, Script, Scripts};
 use super::several::{self, Several};
 use crate::algorithm::{MAX_TIME, Terms};

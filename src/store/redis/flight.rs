@@ -20,8 +20,9 @@ use super::cause::{Cause, TooLate, Unreadable};
 use super::class::Class;
 use super::dispatch::Dispatch;
 use super::link::{self, Report, Route};
+use super::merged::Merged;
 use super::order::Wanted;
-use super::queue::{Merged, Place};
+use super::queue::Place;
 use super::reply::{Answer, Replies, Reply};
 use crate::store::{StoreError, StoreErrorKind};
 

@@ -27,6 +27,7 @@ mod flight;
 mod keeper;
 mod key;
 mod link;
+mod merged;
 mod order;
 mod packed;
 mod plain;

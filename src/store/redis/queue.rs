@@ -1,5 +1,7 @@
 //! What waits for the next call: equal asks merged, in the order of their first arrival.
 
+mod entry;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,58 +10,18 @@ use hashbrown::{HashTable, hash_table};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use self::entry::Entry;
 use super::callers::Callers;
 use super::carried::Carried;
 use super::crowd::{Caller, Crowd, Group, Joined};
 use super::doors::{Door, Doors};
 use super::key::slot;
+use super::merged::Merged;
 use super::order::{Order, Wanted};
 use crate::store::{Outcome, StoreError};
 
 /// What a waiting caller gets.
 pub(super) type Answered = Result<Outcome, StoreError>;
-
-/// Equal asks, to be sent as one that is wanted as often as all of them, and who waits for it.
-#[derive(Debug)]
-pub(super) struct Merged {
-    /// With the first of their deadlines.
-    pub(super) ask: Wanted,
-    /// Until when anybody waits for it.
-    pub(super) latest: Instant,
-    /// How many callers are asked for.
-    pub(super) present: usize,
-    /// None for an ask that travels alone, in its caller's own future.
-    pub(super) crowd: Option<Crowd>,
-}
-
-impl Merged {
-    pub(super) fn alone(ask: Wanted) -> Self {
-        Self {
-            latest: ask.deadline,
-            ask,
-            present: 1,
-            crowd: None,
-        }
-    }
-
-    /// Asks for those alone who are still there. False if nobody is.
-    pub(super) fn leave_out_the_gone(&mut self, now: Instant) -> bool {
-        let Some(crowd) = &self.crowd else {
-            return true;
-        };
-        if self.ask.deadline > now && !crowd.has_gone() {
-            return true;
-        }
-        let Some(present) = crowd.leave_out_the_gone(now) else {
-            return false;
-        };
-        self.ask.want = present.want;
-        self.ask.deadline = present.first_deadline;
-        self.latest = present.last_deadline;
-        self.present = present.count;
-        true
-    }
-}
 
 /// How much a call carries, and how much may wait.
 #[derive(Clone, Copy, Debug)]
@@ -95,24 +57,6 @@ pub(super) struct Queue {
     doors: Arc<Doors>,
     /// How many of those that wait have doors.
     with_doors: usize,
-}
-
-#[derive(Debug)]
-struct Entry {
-    merged: Merged,
-    hash: u64,
-    /// Units that one grant of it writes one by one.
-    units: u64,
-    /// Made when first needed.
-    doors: Option<Box<Behind>>,
-}
-
-/// Who may have joined an ask by doors.
-#[derive(Debug, Default)]
-struct Behind {
-    doors: SmallVec<[Door; 8]>,
-    /// How many there is room for, those who have come included.
-    room: u32,
 }
 
 /// So many wait for an ask before it has doors: few pay no more for what many need.
@@ -427,43 +371,5 @@ impl Queue {
         let waiting = &self.waiting;
         self.equal
             .insert_unique(hash, position, |&each| waiting[(each - taken) as usize].hash);
-    }
-}
-
-impl Entry {
-    /// How many more grants it can be wanted.
-    fn room(&self, bounds: Bounds) -> u64 {
-        let behind = self.doors.as_ref().map_or(0, |behind| behind.room);
-        let most = bounds.units.checked_div(self.units).unwrap_or(u64::MAX);
-        let most = most.min(u32::MAX.into());
-        most.saturating_sub(u64::from(self.merged.ask.want) + u64::from(behind))
-    }
-
-    fn has_room(&self, bounds: Bounds, want: u32) -> bool {
-        self.room(bounds) >= want.into()
-    }
-
-    /// Takes in who came by doors. For how many more there was room.
-    fn take_in(&mut self, behind: Behind, doors: &Doors) -> usize {
-        let Merged {
-            ask,
-            latest,
-            present,
-            crowd,
-        } = &mut self.merged;
-        let mut room = 0;
-        for open in behind.doors.into_iter().filter_map(|door| doors.close(door)) {
-            // Each of them wants one grant.
-            let count = open.group.len();
-            ask.want += count as u32;
-            ask.deadline = ask.deadline.min(open.first_deadline);
-            *latest = open.last_deadline.max(*latest);
-            *present += count;
-            room += open.room as usize;
-            if let Some(crowd) = crowd {
-                crowd.add(open.group);
-            }
-        }
-        room
     }
 }

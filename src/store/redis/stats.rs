@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::class::Class;
-use super::queue::Merged;
+use super::merged::Merged;
 use crate::store::LocalStats;
 
 /// What a [`RedisStore`](super::RedisStore) has seen since it was made, and what it does now.
