@@ -294,6 +294,33 @@ fn c7_a_busy_home_costs_callers_elsewhere_no_deadline() {
     drop((done, first));
 }
 
+/// Nor does it who blocks on another runtime from within one of its own tasks.
+#[test]
+fn c7_a_busy_home_costs_who_blocks_on_another_runtime_there_no_deadline() {
+    let home = threads(1);
+    let (is_answered, answered) = std::sync::mpsc::channel();
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    home.spawn(async move {
+        let store = RedisStore::new(scripted(|_| Reply::never()));
+        let mut first = [ask(&store, "a", LONG), ask(&store, "b", LONG)];
+        assert!(first.iter_mut().all(|each| once(each).is_none()));
+        // Whose runtime this thread is, is known from here on.
+        assert!(acquire(&store, "c", ms(30)).await.is_err());
+        tokio::spawn(async move {
+            // Until the test is over.
+            let _ = is_done.recv();
+        });
+        tokio::task::block_in_place(|| {
+            let answer = runtime().block_on(async { timeout(LONG, acquire(&store, "c", ms(30))).await });
+            is_answered.send(answer).expect("it is awaited");
+        });
+        drop(first);
+    });
+    let answer = answered.recv().expect("it ends");
+    assert!(answer.expect("it gives up in time").is_err());
+    drop(done);
+}
+
 /// A store around another, as in an application that has its own idea of patience.
 struct Patient(RedisStore);
 

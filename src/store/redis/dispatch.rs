@@ -13,13 +13,13 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use redis::{RedisResult, Value};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::cause::{Cause, Unreadable};
@@ -28,6 +28,7 @@ use super::crowd::Remains;
 use super::doors::Doors;
 use super::enter::Entered;
 use super::flight::{Asks, Flight};
+use super::home::Home;
 use super::keeper::Keeper;
 use super::key::subject_and_policy;
 use super::link::{Link, Report, Route};
@@ -56,18 +57,6 @@ pub(super) struct Dispatch {
     /// How long corrections of our own may take.
     patience: Duration,
     home: OnceLock<Home>,
-}
-
-/// A runtime, and the keeper's task, which ends with it.
-struct Home {
-    runtime: Handle,
-    keeps: AbortHandle,
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        self.keeps.abort();
-    }
 }
 
 impl Dispatch {
@@ -257,9 +246,9 @@ impl Dispatch {
     /// Runs work in the background: where the store was made, or first used, for the runtime that asks now may be driven
     /// now and then only. If that one has ended, on the one that asks.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        match self.home.get() {
-            Some(home) if !home.keeps.is_finished() => drop(home.runtime.spawn(work)),
-            _ => {
+        match self.home.get().and_then(Home::runtime) {
+            Some(runtime) => drop(runtime.spawn(work)),
+            None => {
                 if let Ok(runtime) = Handle::try_current() {
                     runtime.spawn(work);
                 }
@@ -271,19 +260,14 @@ impl Dispatch {
         if self.home.get().is_none()
             && let Ok(runtime) = Handle::try_current()
         {
-            self.home.get_or_init(|| Home {
-                keeps: runtime.spawn(Arc::clone(&self.keeper).keep()).abort_handle(),
-                runtime,
-            });
+            self.home
+                .get_or_init(|| Home::new(runtime, Arc::clone(&self.keeper).keep()));
         }
     }
 
-    /// Whether the keeper runs where this is asked. If it runs elsewhere, it may rest or be held up while others are not; but who
-    /// is of no runtime has no timer of its own.
-    pub(super) fn keeps_time_here(&self) -> bool {
-        self.home.get().is_some_and(|home| {
-            let here = Handle::try_current();
-            here.map_or(true, |here| here.id() == home.runtime.id()) && !home.keeps.is_finished()
-        })
+    /// Whether the keeper runs where somebody is polled with this waker.
+    #[inline]
+    pub(super) fn keeps_time_of(&self, waker: &Waker) -> bool {
+        self.home.get().is_some_and(|home| home.keeps_time_of(waker))
     }
 }

@@ -24,6 +24,7 @@ mod dispatch;
 mod doors;
 mod enter;
 mod flight;
+mod home;
 mod keeper;
 mod key;
 mod link;

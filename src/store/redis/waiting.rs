@@ -89,7 +89,7 @@ impl Waiting {
     }
 
     fn poll_told_in_time(&mut self, context: &mut Context<'_>) -> Poll<bool> {
-        let is_kept = self.timer.is_none() && self.callers.dispatch.keeps_time_here();
+        let is_kept = self.timer.is_none() && self.callers.dispatch.keeps_time_of(context.waker());
         let until = (self.deadline, is_kept);
         match self.callers.leave_waker(self.place, context.waker(), until) {
             Left::Told => Poll::Ready(true),
