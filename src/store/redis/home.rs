@@ -50,7 +50,8 @@ impl Home {
             return true;
         };
         // A thread that runs tasks of such a runtime runs those of no other, nor does it become another's; and who blocks on another one
-        // there is polled with another waker.
+        // there is polled with another waker. Only a set of futures, which has wakers of its own, could be polled with the same: it
+        // relies on the keeper then, which is late while all threads of its runtime are held up.
         if here.runtime_flavor() == RuntimeFlavor::MultiThread && task::try_id().is_some() {
             RUNS.set(Some((waker.vtable(), here.id())));
         }
