@@ -263,7 +263,7 @@ impl Engine {
 
     fn to_ask<'a>(&self, charges: &'a [Charge<'a>], learns: Option<Learns>) -> Ask<'a> {
         let asked = match (&self.front, learns) {
-            (Some(front), Some(learns)) => Some(front.local.time(learns.asked)),
+            (Some(front), Some(learns)) => front.local.time(learns.asked),
             _ => None,
         };
         Ask::new(charges).deadline(self.deadline).asked(asked)

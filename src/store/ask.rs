@@ -21,9 +21,10 @@ pub struct Ask<'a> {
     /// the lease has ended. At most one second, at most the shortest window, and at most to the end of a fixed
     /// window, or of a sliding counter's: more counts as that.
     pub hold: Duration,
-    /// How long the caller waits for the answer, from the call on.
+    /// How long the caller waits for the answer: from the call on, or from a little before, when a limiter that made this ask began
+    /// to answer its check. So who hands on the ask that it was given need not take off the time that it has used.
     pub deadline: Duration,
-    /// When the caller began to wait, if it has read the clock.
+    /// When the caller began to wait, if it has read the clock. A store may read the clock itself all the same.
     asked: Option<Instant>,
 }
 

@@ -29,8 +29,8 @@ struct Cell(u64);
 const COUNT_BITS: u32 = 3;
 const TAG_BITS: u32 = 21;
 const SINCE: u32 = COUNT_BITS + TAG_BITS;
-/// Times are counted in 2 to the power of this nanoseconds, about a microsecond, and come round within two weeks: then a count of
-/// long ago may be taken for one of now, which makes of a few requests a few more.
+/// Times are counted in 2 to the power of this nanoseconds, about a microsecond, and come round within two weeks: a count that a key
+/// left more than six days ago may be taken for one of now, and makes it hot a few requests early.
 const TICK: u32 = 10;
 
 impl Cell {
@@ -51,7 +51,7 @@ impl Cell {
         self.0 >> COUNT_BITS & ((1 << TAG_BITS) - 1)
     }
 
-    /// None, if another thread began it at a later time.
+    /// 0, if another thread began it at a later time.
     #[inline]
     fn age(self, now: Nanos) -> Nanos {
         let since = self.0 >> SINCE << SINCE;

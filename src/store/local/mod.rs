@@ -119,10 +119,11 @@ impl LocalAnswers {
         nanos(time.saturating_duration_since(self.shared.start))
     }
 
-    /// When it was [so late](Self::at).
+    /// When it was [so late](Self::at). None for what may be before these were made: clocks of several runtimes that tests have
+    /// stopped say so.
     #[inline]
-    pub(crate) fn time(&self, at: Nanos) -> Instant {
-        self.shared.start + Duration::from_nanos(at)
+    pub(crate) fn time(&self, at: Nanos) -> Option<Instant> {
+        (at > 0).then(|| self.shared.start + Duration::from_nanos(at))
     }
 
     #[inline]

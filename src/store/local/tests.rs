@@ -70,3 +70,25 @@ fn a_denial_is_told_as_of_its_reply_and_served_from_then_on() {
     assert_eq!(told(until - 1), Some((2_800, 102_800, 797_271)));
     assert_eq!(told(until), None);
 }
+
+/// A store may be used by several runtimes, each of which has stopped its clock at another time.
+#[test]
+fn no_time_that_was_told_is_in_the_future() {
+    let stopped = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime")
+    };
+    let local = stopped().block_on(async {
+        advance(Duration::from_secs(3_600)).await;
+        LocalAnswers::new()
+    });
+    stopped().block_on(async {
+        assert_eq!(local.time(local.now()), None);
+        advance(Duration::from_secs(7_200)).await;
+        assert_eq!(local.time(local.now()), Some(Instant::now()));
+    });
+}
