@@ -123,3 +123,32 @@ fn a_key_that_is_forgotten_takes_no_other_with_it() {
     );
     assert!(entries() == 0 && !book.shard(7).kept.may_have(7));
 }
+
+#[test]
+fn c11_no_more_keys_are_kept_than_may() {
+    let policy = PolicyName::new("test").expect("a name");
+    let (lease, shard) = (Lease::new(), Shard::default());
+    let most = MOST_ENTRIES / SHARDS;
+    for index in 0..most + 10 {
+        let key = Key::from(format!("{index}"));
+        let charge = Charge::new(&key, &policy, Quota::per_minute(1_000_000).slots(64));
+        let wanted = Wanted {
+            hash: index as u64,
+            ..wanted(&charge, &lease, 1)
+        };
+        let met = shard.begin(&wanted, 1_000, 10);
+        assert_eq!(matches!(met, Met::New(_)), index < most, "{index}");
+        assert_eq!(matches!(met, Met::Cold), index >= most, "{index}");
+    }
+    assert_eq!(shard.entries.lock().len(), most);
+}
+
+#[test]
+fn the_shortest_life_of_all_is_known() {
+    let (key, policy) = (Key::from("a"), PolicyName::new("test").expect("a name"));
+    let charge = Charge::new(&key, &policy, Quota::per_minute(1_000_000).slots(64));
+    let lease = Lease::new().lifetime(Duration::from_millis(20));
+    assert_eq!(Book::new().shortest_life(), Nanos::MAX);
+    let (book, _) = filled(&charge, &lease);
+    assert_eq!(book.shortest_life(), 20_000_000);
+}
